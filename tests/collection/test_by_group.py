@@ -18,7 +18,6 @@ TARGET = torch.rand(60, 12, generator=GENERATOR).argsort(1)[:, :2]
 TARGET[::7] = -1
 CODES = torch.randint(-1, 2, (60,), generator=GENERATOR)
 WEIGHTS = torch.randint(0, 3, (60,), generator=GENERATOR)
-CATALOGUE = trm.Catalogue(12, popularity=torch.arange(12), num_users=30)
 
 
 def make(*accumulators, names=("HR", "MRR"), **options):
@@ -33,32 +32,33 @@ def fed(metrics, size=60, rows=slice(None), **columns):
 
 
 def facts(metrics):
-    """Return all that `compute` finds for each value of a collection."""
+    """Return all that `compute` finds for each value of a collection: value, error and counts."""
     metrics.compute()
     return {key: [*map(float, value.last_result[5:])] for key, value in metrics.items()}
 
 
 @pytest.mark.parametrize("columns", [{}, {"weights": WEIGHTS}], ids=["equal", "weighted"])
 @pytest.mark.parametrize("action", ["skip", "neg"])
-def test_groups_are_their_rows_alone(columns, action):
-    """A group has value, error and counts of its rows alone, for any batches, metrics and groups of other columns."""
-    names = ["HR", "NDCG", trm.AUROC(weight="relevant", empty_target_action=action)]
-    segments = torch.arange(60) % 3 - 1  # -1 is in no group
-    wanted = facts(fed(make(names=names, empty_target_action=action), **columns))
-    for codes, group_names in ((CODES, "ab"), (segments, "xy")):
-        for code, name in enumerate(group_names):
-            alone = fed(make(names=names, empty_target_action=action), rows=codes == code, **columns)
-            wanted |= {f"{key}/{name}": value for key, value in facts(alone).items()}
-    wanted = {key: pytest.approx(value, nan_ok=True) for key, value in wanted.items()}
-    for size in (60, 7, 1):
-        both = trm.ByGroup("a", "b"), trm.ByGroup("x", "y", column="segments")
-        metrics = make(*both, names=names, empty_target_action=action)
-        assert facts(fed(metrics, size, groups=CODES, segments=segments, **columns)) == wanted
+@pytest.mark.parametrize("size", [60, 7, 1])
+def test_a_group_has_value_error_and_counts_of_its_rows_alone(size, action, columns):
+    """The groups a and b, and x and y of another column, where -1 is in no group."""
+    options = {"empty_target_action": action}
+    options["names"] = ["HR", "NDCG", trm.AUROC(weight="relevant", **options)]
+    segments = torch.arange(60) % 3 - 1
+    expected = facts(fed(make(**options), **columns))
+    for name, rows in {"a": CODES == 0, "b": CODES == 1, "x": segments == 0, "y": segments == 1}.items():
+        alone = facts(fed(make(**options), rows=rows, **columns))
+        expected |= {f"{key}/{name}": value for key, value in alone.items()}
+    metrics = make(trm.ByGroup("a", "b"), trm.ByGroup("x", "y", column="segments"), **options)
+    fed(metrics, size, groups=CODES, segments=segments, **columns)
+
+    assert facts(metrics) == {key: pytest.approx(value, nan_ok=True) for key, value in expected.items()}
 
 
 def two_groups():
     """Return a collection of one metric with two groups, and one that counts over all lists, after an update."""
-    metrics = make(trm.ByGroup(["cold", "warm"]), names=["HR", "Coverage"], catalogue=CATALOGUE, prefix="val/")
+    catalogue = trm.Catalogue(12, popularity=torch.arange(12), num_users=30)
+    metrics = make(trm.ByGroup(["cold", "warm"]), names=["HR", "Coverage"], catalogue=catalogue, prefix="val/")
     return fed(metrics, groups=CODES)
 
 
@@ -73,12 +73,15 @@ def test_a_metric_is_followed_by_its_groups():
 
 
 def test_the_value_of_a_group_knows_its_metric():
-    metrics = two_groups()
-    value = metrics["val/HR@3/cold"]
+    value = two_groups()["val/HR@3/cold"]
 
     assert (value.label, value.name, value.k, value.group, value.bounds) == ("HR@3/cold", "HR", 3, "cold", (0.0, 1.0))
-    for copied in (deepcopy(value), pickle.loads(pickle.dumps(value))):
-        assert copied.compute() == value.compute()
+
+
+def test_a_copy_of_the_value_of_a_group_computes_the_same():
+    value = two_groups()["val/HR@3/cold"]
+
+    assert deepcopy(value).compute() == pickle.loads(pickle.dumps(value)).compute() == value.compute()
 
 
 def test_a_value_of_a_collection_with_groups_has_no_update():
@@ -86,16 +89,22 @@ def test_a_value_of_a_collection_with_groups_has_no_update():
         two_groups()["val/HR@3"].update(SCORES, TARGET)
 
 
-def test_a_group_without_rows():
-    """A group without rows is nan, and only metrics without rows at all cause a warning."""
+def test_a_group_without_rows_is_nan():
+    """It causes no warning, which would be an error here."""
     metrics = make(trm.ByGroup("a", "b"))
     metrics.update(SCORES, TARGET, groups=torch.zeros(60).long())
-    found = metrics.compute()
-    assert found["HR@1/b"].isnan()
+
+    assert metrics.compute()["HR@1/b"].isnan()
     assert metrics["HR@1/b"].num_users == 0
-    metrics.update(SCORES[:0], TARGET[:0], groups=torch.zeros(0).long())
-    metrics.update(SCORES[:0], TARGET[:0])
-    assert metrics["HR@1/a"].compute() == found["HR@1/a"]
+
+
+@pytest.mark.parametrize("columns", [{}, {"groups": torch.zeros(0).long()}])
+def test_a_batch_without_rows_needs_no_groups(columns):
+    metrics = fed(make(trm.ByGroup("a", "b")), groups=CODES)
+    before = numbers(metrics.compute())
+    metrics.update(SCORES[:0], TARGET[:0], **columns)
+
+    assert numbers(metrics.compute()) == before
 
 
 @pytest.mark.parametrize(
@@ -108,24 +117,30 @@ def test_a_group_without_rows():
         ({"groups": CODES, "group": CODES}, TypeError, "update has no argument 'group'; did you mean 'groups'"),
     ],
 )
-def test_bad_columns(columns, error, message):
-    """Columns that do not fit raise an error that names them, and change nothing."""
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_groups_that_do_not_fit_are_refused_and_change_nothing(call, columns, error, message):
     metrics = make(trm.ByGroup("a", "b"))
     before = snapshot(metrics)
-    for call in (metrics.update, metrics):
-        with pytest.raises(error, match=message):
-            call(SCORES, TARGET, **columns)
-        assert same(snapshot(metrics), before)
+
+    with pytest.raises(error, match=message):
+        getattr(metrics, call)(SCORES, TARGET, **columns)
+    assert same(snapshot(metrics), before)
 
 
-def test_bad_groups_that_are_found_later():
-    """With deferred checks rows of unknown groups raise in `compute`; unchecked, they are in no group."""
-    deferred, unchecked = (make(trm.ByGroup("a", "b"), validate_args=checks) for checks in ("deferred", False))
-    in_no_group = fed(make(trm.ByGroup("a", "b")), groups=CODES.where(torch.arange(60) > 4, -1))
-    for metrics in (deferred, unchecked):
-        fed(metrics, groups=CODES.where(torch.arange(60) > 4, 9))
+FIVE_UNKNOWN = CODES.where(torch.arange(60) > 4, 9)
+
+
+def test_with_deferred_checks_unknown_groups_are_refused_by_compute():
+    metrics = fed(make(trm.ByGroup("a", "b"), validate_args="deferred"), groups=FIVE_UNKNOWN)
+
     with pytest.raises(ValueError, match="bad input since the last reset: 5 rows with an unknown group"):
-        deferred.compute()
+        metrics.compute()
+
+
+def test_without_checks_rows_of_unknown_groups_are_in_no_group():
+    unchecked = fed(make(trm.ByGroup("a", "b"), validate_args=False), groups=FIVE_UNKNOWN)
+    in_no_group = fed(make(trm.ByGroup("a", "b")), groups=FIVE_UNKNOWN.where(torch.arange(60) > 4, -1))
+
     assert numbers(unchecked.compute()) == numbers(in_no_group.compute())
 
 
@@ -149,26 +164,35 @@ def test_bad_groups_that_are_found_later():
         (trm.ByGroup("a").update, TypeError, r"ByGroup\('a'.* has no update of its own: update the collection"),
     ],
 )
-def test_mistakes(call, error, message):
+def test_a_mistake_in_accumulators_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
 
-def test_an_accumulator_belongs_to_one_collection():
+def test_an_accumulator_of_a_collection_is_refused_by_another():
     accumulator = trm.ByGroup("a", "b")
-    metrics = fed(make(accumulator), groups=CODES)
+    make(accumulator)
+
     with pytest.raises(ValueError, match=r"ByGroup\('a', 'b'.* already belongs to a metric or collection: make one"):
         make(accumulator)
-    again = fed(make(accumulator.empty_copy()), groups=CODES)
-    assert numbers(again.compute()) == numbers(metrics.compute())
 
 
-def test_equal_collections_that_differ_in_an_accumulator():
-    """Neither states nor `merge_state` take collections with other accumulators for one another."""
-    kinds = [[trm.ByGroup("a", "b")], [trm.ByGroup("b", "a")], [trm.Window(100)], [trm.Window(200)]]
-    kinds += [[], [trm.KeptRows()], [trm.KeptRows(), trm.Window(100)]]
-    collections = [make(*accumulators) for accumulators in kinds]
-    assert len({metrics.evaluator._state_name for metrics in collections}) == len(collections)
-    for one, other in itertools.permutations(collections, 2):
-        with pytest.raises(ValueError, match="make both the same"):
-            one.merge_state(other)
+OTHER_ACCUMULATORS = {
+    "a, b": lambda: [trm.ByGroup("a", "b")],
+    "b, a": lambda: [trm.ByGroup("b", "a")],
+    "window of 100": lambda: [trm.Window(100)],
+    "window of 200": lambda: [trm.Window(200)],
+    "none": list,
+    "rows": lambda: [trm.KeptRows()],
+    "rows, window": lambda: [trm.KeptRows(), trm.Window(100)],
+}
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.permutations(OTHER_ACCUMULATORS, 2)])
+def test_collections_that_differ_in_an_accumulator_are_not_merged(one, other):
+    """Neither states nor `merge_state` take them for one another."""
+    metrics, others = make(*OTHER_ACCUMULATORS[one]()), make(*OTHER_ACCUMULATORS[other]())
+
+    assert metrics.evaluator._state_name != others.evaluator._state_name
+    with pytest.raises(ValueError, match="make both the same"):
+        metrics.merge_state(others)

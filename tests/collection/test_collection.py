@@ -31,15 +31,15 @@ def metrics_of(collection):
     }
 
 
-def alone(collection, *batches, **columns):
+def alone(collection, *batches):
     """Return the value of every metric when it is updated by itself."""
-    out = {}
+    values = {}
     for key, metric in metrics_of(collection).items():
         metric = metric.to(batches[0][0].device)
         for args in batches:
-            metric.update(*args, **columns)
-        out[key] = pytest.approx(metric.compute().item(), abs=1e-12)
-    return out
+            metric.update(*args)
+        values[key] = pytest.approx(metric.compute().item(), abs=1e-12)
+    return values
 
 
 @pytest.fixture
@@ -47,17 +47,37 @@ def collection(device):
     return make(NAMES, k=[1, 5]).to(device)
 
 
-def test_equals_its_members_alone(collection, device):
-    """update, forward, compute and standard_errors give the values that every member gives by itself."""
+# values
+
+
+def test_update_forward_and_compute_give_the_values_of_each_metric_alone(collection, device):
     first, second = batch(1, device=device), batch(2, device=device)
     collection.update(*first)
+
     assert numbers(collection(*second)) == alone(collection, second)
     assert numbers(collection.compute()) == alone(collection, first, second)
-    errors = {key: metric.standard_error().item() for key, metric in collection.items()}
+
+
+def test_standard_errors_are_those_of_each_value(collection, device):
+    collection.update(*batch(1, device=device))
+    errors = {key: value.standard_error().item() for key, value in collection.items()}
+
     assert numbers(collection.standard_errors()) == errors
-    assert all(metric._forward_cache is not None for metric in collection.values())
+
+
+def test_forward_leaves_a_batch_value_with_each_value(collection, device):
+    values = collection(*batch(1, device=device))
+
+    assert {key: value._forward_cache for key, value in collection.items()} == values
+
+
+def test_a_reset_forgets_all_batches_and_keeps_the_last_result(collection, device):
+    first, second = batch(1, rows=16, device=device), batch(2, device=device)
+    collection.update(*first)
+    collection.compute()
     collection.reset()
-    assert collection["HR@1"].num_users == 16  # the last result stays
+
+    assert collection["HR@1"].num_users == 16
     collection.update(*second)
     assert numbers(collection.compute()) == alone(collection, second)
 
@@ -72,203 +92,41 @@ def test_equals_its_members_alone(collection, device):
         (["HR", trm.MRR()], 2, None),
     ],
 )
-def test_one_kernel_call_at_the_depth_needed(metrics, k, depth, monkeypatch, device):
-    """Scores are counted once per update or forward, only as deep as the deepest of all members needs."""
-    depths = []
-    count = eager.count
-
-    def counting(scores, question):
-        depths.append(question.depth)
-        return count(scores, question)
-
+def test_scores_are_counted_once_a_batch_as_deep_as_the_deepest_metric_needs(metrics, k, depth, monkeypatch, device):
+    depths, count = [], eager.count
+    monkeypatch.setattr(
+        eager, "count", lambda scores, question: depths.append(question.depth) or count(scores, question)
+    )
     collection = make(metrics, k=k).to(device)
-    monkeypatch.setattr(eager, "count", counting)
     collection.update(*batch(1, device=device))
     collection(*batch(2, device=device))
+
     assert depths == [depth, depth]
 
 
-def test_a_member_gets_what_it_alone_needs(device):
-    """All candidates are counted if any member needs it, and not only if the first one does."""
+def test_candidates_are_counted_if_any_metric_needs_it(device):
+    """Not only if the first one does: precision among the recommended items does."""
     collection = make([trm.HR(2), trm.Precision(5, denominator="recommended"), trm.NDCG(3)]).to(device)
     collection.update(*batch(1, items=4, device=device))
+
     assert numbers(collection.compute()) == alone(collection, batch(1, items=4, device=device))
 
 
-def test_columns_of_ranks(device):
-    """Columns of ranks that no cut-off can reach change no value; R-precision reads ranks beyond all cut-offs."""
+def test_columns_of_ranks_beyond_all_cutoffs_change_no_value(device):
     ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
     collection, whole = (make(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device) for _ in range(2))
     collection.update(ranks, depth=9)
     whole.update(trm.Ranks(ranks, depth=9))
+
     assert numbers(collection.compute()) == numbers(whole.compute())
     assert collection["Recall@3"].compute().item() == pytest.approx((2 / 4 + 2 / 4 + 1 / 5) / 3)
+
+
+def test_r_precision_reads_ranks_beyond_all_cutoffs(device):
     collection = make(["HR", "RPrecision"], k=2).to(device)
     collection.update(torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device), depth=20)
-    assert numbers(collection.compute()) == {"HR@2": 1.0, "RPrecision": (3 / 4 + 1 / 2) / 2}
 
-
-def test_keys_in_numeric_order():
-    """Keys are in order of k, then in the order of the names; members without a cut-off come last."""
-    collection = make(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
-    expected = "HR@3 NDCG@5 HR@5 MAP@7 NDCG@20 HR@20 NDCG@100 HR@100 AUROC MRR"
-    assert list(collection.keys()) == expected.split()
-    collection.update(*batch(1))
-    assert list(collection.compute()) == expected.split()
-
-
-@pytest.mark.parametrize(
-    ("collection", "keys"),
-    [
-        (make(["HR", "AUROC"], k=5, prefix="val/", postfix="_x"), ["val/HR@5_x", "val/AUROC_x"]),
-        (make(["HR", "AUROC"], k=5, key_format="top{k}_{name}"), ["top5_HR", "AUROC"]),
-        (make(["HR", "AUROC"], k=5, key_format=lambda name, k: f"{name.lower()}:{k}"), ["hr:5", "auroc:None"]),
-        (make({"mine": trm.HR(3)}), ["mine"]),
-        (make("HR@3"), ["HR@3"]),
-        (make("HR", k=torch.tensor(3)), ["HR@3"]),
-        *((make([name], k=1), ["HR@1"]) for name in ("hr", "HitRatio", "hit_rate", "Hit-Ratio")),
-        (make(["hits@1"]), ["HR@1"]),
-        (make(["P@5", "R@5", "mean_average_precision"], k=3), ["MAP@3", "Precision@5", "Recall@5"]),
-    ],
-)
-def test_keys(collection, keys):
-    """Keys are made of names, in any spelling, with prefix, postfix and key_format, a string or a function."""
-    assert list(collection.keys()) == keys
-    assert list(collection.clone(prefix="test/").keys()) == [f"test/{key.removeprefix('val/')}" for key in keys]
-
-
-def test_a_metric_of_ones_own_may_name_or_know_its_k():
-    class Own(trm.RankingMetric):
-        formula = staticmethod(trm.functional.hit_rate)
-
-        def __init__(self, top_k):
-            super().__init__(top_k)
-
-    class Ten(trm.HitRate):
-        def __init__(self):
-            super().__init__(10)
-
-    assert Own(top_k=3).k == copy.deepcopy(Own(3)).k == 3
-    assert Ten().k == copy.deepcopy(Ten()).k == copy.copy(Ten()).k == 10
-
-
-def test_merge_state(collection, device):
-    """Two halves merge to the whole, with a prefix or without; a merge that is refused changes no member."""
-    other = collection.clone(prefix="b/")
-    first, second = batch(1, device=device), batch(2, device=device)
-    collection.update(*first)
-    collection.compute()
-    other.update(*second)
-    collection.merge_state(other)
-    assert numbers(collection.compute()) == alone(collection, first, second)
-    before, (*metrics, (last, _)) = snapshot(collection), collection.metrics.items()
-    wrong = make({**dict(metrics), last: trm.HR(77)}).to(device)
-    fewer = make(dict(metrics)).to(device)
-    for bad, error, message in (
-        (wrong, ValueError, "merges states named"),
-        (fewer, ValueError, rf"collections of the same metrics can be merged; only one of the two has \['{last}'\]"),
-        (collection.clone().to("meta"), ValueError, r"the state on meta: move one with .to\(device\)"),
-        (collection[last], TypeError, "merges a RecMetricCollection, got "),
-        ({}, TypeError, "merges a RecMetricCollection, got dict"),
-    ):
-        with pytest.raises(error, match=message):
-            collection.merge_state(bad)
-        assert same(snapshot(collection), before)
-
-
-@pytest.mark.parametrize("call", ["update", "forward"])
-def test_a_rejected_call_changes_no_member(call, device):
-    """All members check the input before any of them changes: a call that the last one refuses changes none."""
-    collection = make(["HR@2", "MRR@3", "HR@9"]).to(device)
-    collection.update(*batch(1, device=device))
-    before = snapshot(collection)
-    with pytest.raises(ValueError, match="needs the first 9 ranks"):
-        getattr(collection, call)(trm.Scores(*batch(2, device=device)).ranking(depth=3))
-    assert same(snapshot(collection), before)
-    assert collection.evaluator.update_count == 1
-
-
-OTHER_TIES = trm.MRR(ties="pessimistic")
-THRESHOLDS = [trm.HR(5, score_threshold=1.0), trm.HR(5, score_threshold=2.0)]
-BAD = [
-    ([], {}, ValueError, "at least one metric"),
-    (["nDGC"], {"k": 5}, ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'?"),
-    (["xyz9"], {"k": 5}, ValueError, "unknown metric 'xyz9'. Cut-offs follow '@'. Known: AUROC, DCG"),
-    (["MRR@k"], {}, ValueError, "'MRR@k': the cut-off after '@' must be a whole number, such as MRR@10"),
-    (["HR"], {}, ValueError, "'HR' needs a cut-off: pass k="),
-    (["AUROC@5"], {}, ValueError, "AUROC has no cut-off"),
-    (["HR"], {"k": [5, 5]}, ValueError, "two metrics have the key 'HR@5'"),
-    (["HR"], {"k": 0}, ValueError, "k must be at least 1"),
-    (["HR"], {"k": True}, TypeError, "k must be an integer"),
-    (torch.rand(2, 3), {}, TypeError, "metrics come first, .*, got a torch.float32 tensor"),
-    (5, {}, TypeError, "metrics come first, as a name, a metric, a list of them or a dict"),
-    ([MeanMetric()], {}, TypeError, "holds names such as .*, got MeanMetric"),
-    ([trm.HR], {}, TypeError, "HitRate is a class: pass an instance, such as HitRate\\(10\\)"),
-    ({3: trm.HR(5)}, {}, ValueError, "a key must be a string"),
-    (["HR"], {"k": 5, "key_format": "{name}.{k}"}, ValueError, "holds no '.'"),
-    (["HR"], {"k": 5, "key_format": "{metric}"}, ValueError, "key_format takes {name} and {k}"),
-    (["HR"], {"k": 5, "key_format": lambda name, k: k}, TypeError, "must return a string, got 5"),
-    (["HR"], {"k": 5, "key_format": 3}, TypeError, "a string or a function of name and k, got 3"),
-    (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
-    (
-        ["NDCG"],
-        {"k": 5, "gain": "linear"},
-        ValueError,
-        r"has no option 'gain': pass an instance, such as trm\.DCG\(10, gain=\.\.\.\)",
-    ),
-    (["HR", OTHER_TIES], {"k": 5}, ValueError, "MRR was made with ties='pessimistic', HR@5 with ties='expected'"),
-    (["HR", trm.MRR()], {"k": 5, "padding_idx": 0}, ValueError, "padding_idx=None, the collection with padding_idx=0"),
-    ([trm.HR(5)], {"sync_on_compute": False}, ValueError, "sync_on_compute=True"),
-    (THRESHOLDS, {}, ValueError, r"different score_thresholds \[1.0, 2.0\] need separate collections"),
-]
-
-
-@pytest.mark.parametrize(("metrics", "options", "error", "message"), BAD)
-def test_bad_arguments(metrics, options, error, message):
-    """A bad argument of a collection raises an error that says what is wrong."""
-    with pytest.raises(error, match=message.replace("?", r"\?")):
-        make(metrics, **options)
-
-
-def test_what_a_collection_does_not_have():
-    with pytest.raises(KeyError, match="the key 'NDGC@5'; did you mean 'NDCG@5'"):
-        make(["NDCG"], k=5)["NDGC@5"]
-    with pytest.raises(KeyError, match=r"the key 'mrr'. There are val/HR@5"):
-        make("HR@5", prefix="val/")["mrr"]
-    with pytest.raises(TypeError, match="update has no argument 'mask'"):
-        make("HR@5").update(mask=1)
-    with pytest.raises(ValueError, match="no rows were kept: make the collection with accumulators="):
-        _ = make("HR@5").rows
-
-
-def collection_of(how_many):
-    return make(NAMES, k=range(1, how_many + 1)) if how_many else make("HR@1")
-
-
-def collectives(rank, world_size, how_many, order):
-    """Compute on two processes, one of which has no update, and count the collectives."""
-    collection = collection_of(how_many)
-    if rank == order:
-        collection.update(*batch(1))
-    with distributed.counted_collectives() as calls:
-        values = numbers(collection.compute())
-        once = len(calls)
-        collection.compute()
-        # log_dict computes members one by one
-        collection.update(*batch(2)) if rank == 0 else collection.update(*batch(3))
-        one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
-    return values, once, one_by_one, len(calls)
-
-
-@pytest.mark.parametrize("how_many", [0, 1, 5])
-@pytest.mark.parametrize("order", [0, 1])
-def test_two_collectives_for_all_members(how_many, order, processes):
-    """A compute reduces one float and one integer vector, for 1, 9 or 37 metrics, also if members compute singly."""
-    for values, once, one_by_one, twice in processes.run(collectives, 2, how_many, order):
-        collection = collection_of(how_many)
-        assert values == alone(collection, batch(1))
-        assert one_by_one == alone(collection, batch(1), batch(2), batch(3))
-        assert (once, twice) == (2, 4)
+    assert numbers(collection.compute()) == {"HR@2": 1, "RPrecision": (3 / 4 + 1 / 2) / 2}
 
 
 class RowNumber(trm.RankingMetric):
@@ -281,90 +139,162 @@ class RowNumber(trm.RankingMetric):
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
 @pytest.mark.parametrize("ties", ["realistic", "optimistic", "pessimistic"])
-def test_one_relevant_item_a_row(ties, action, device):
-    """Formulas of one rank, which are looked up by that rank, give the same numbers as each metric by itself."""
+@pytest.mark.parametrize(
+    "members",
+    [
+        lambda **options: [trm.HR(1, **options), trm.NDCG(5, **options), trm.MRR(20, **options)],
+        lambda **options: [trm.MAP(20, **options), trm.MAP(7, normalize="min", **options)],
+        lambda **options: [trm.Precision(5, normalize="min", **options), trm.RPrecision(**options)],
+        lambda **options: [trm.Recall(5, weighted=True, **options), trm.HR(5, **options)],
+        lambda **options: [
+            trm.Precision(5, denominator="recommended", **options),
+            trm.HR(5, score_threshold=2.0, **options),
+        ],
+        lambda **options: [trm.MRR(5, **options), trm.HR(5, **options), RowNumber(5, **options)],
+    ],
+    ids=["plain", "MAP", "precision", "weighted", "recommended", "own"],
+)
+def test_values_of_rows_with_one_relevant_item_are_those_of_each_metric_alone(members, ties, action, device):
+    """Formulas of one rank are looked up by that rank."""
     generator = torch.Generator().manual_seed(0)
     scores = (3 * torch.randn(200, 40, generator=generator)).round().to(device)  # full of ties
     target = torch.randint(-1, 40, (200,), generator=generator).to(device)
     options = {"ties": ties, "empty_target_action": action}
-    own = [trm.MAP(7, normalize="min", **options), trm.Precision(5, normalize="min", **options)]
-    own += [trm.Recall(5, weighted=True, **options), trm.RPrecision(**options)]
-    for members in (
-        [trm.HR(1, **options), trm.NDCG(5, **options), trm.MRR(20, **options), trm.MAP(20, **options)],
-        own,
-        [trm.Precision(5, denominator="recommended", **options), trm.HR(5, score_threshold=2.0, **options)],
-        [trm.MRR(5, **options), trm.HR(5, **options), RowNumber(5, **options)],
-    ):
-        several = make(members, accumulators=[trm.KeptRows()], **options).to(device)
-        several.update(scores, target)
-        several.compute()
-        for key, metric in several.metrics.items():
-            by_itself = make([metric], accumulators=[trm.KeptRows()], **options).to(device)
-            by_itself.update(scores, target)
-            assert several[key].compute().item() == pytest.approx(by_itself.compute()[key].item(), abs=1e-15)
-            one, other = (rows.values[key].nan_to_num(-1) for rows in (several.rows, by_itself.rows))
-            assert one.equal(other)
+    together = make(members(**options), accumulators=[trm.KeptRows()], **options).to(device)
+    together.update(scores, target)
+    singly = {}
+    for key, metric in together.metrics.items():
+        by_itself = make([metric], accumulators=[trm.KeptRows()], **options).to(device)
+        by_itself.update(scores, target)
+        singly[key] = by_itself.rows.values[key].nan_to_num(-1).tolist()
+
+    assert {key: values.nan_to_num(-1).tolist() for key, values in together.rows.values.items()} == singly
 
 
-def test_places_of_others_are_not_looked_up():
-    """Ranks made by the caller are not looked up, as they may be any numbers from 1 on."""
-    collection = make(["MRR", "NDCG", "HR"], k=5)
+def test_ranks_of_the_caller_are_not_looked_up():
+    """They may be any numbers from 1 on."""
+    collection = make("MRR", k=5)
     collection.update(trm.Ranks(torch.tensor([[2.2], [4.4]]), depth=5))
+
     assert collection.compute()["MRR@5"].item() == pytest.approx((1 / 2.2 + 1 / 4.4) / 2)
 
 
-def test_values_are_not_updated_alone(device):
-    """A value has no state of its own."""
-    args, collection = batch(1, device=device), make(["HR", "NDCG"], k=[2, 5]).to(device)
-    collection.update(*args)
-    collection["HR@5"].update(*args)
-
-    with pytest.raises(ValueError, match="HR@2 was not updated with the other values: update the collection"):
-        collection["HR@2"].compute()
-    assert numbers(collection.compute()) == alone(collection, args)
-    with pytest.raises(TypeError, match="HR@5 has no state of its own: merge the collections"):
-        collection["HR@5"].merge_state(collection["HR@2"])
-
-
-def test_a_reset_of_one_value_is_that_of_all(device):
-    collection = make(["HR", "NDCG"], k=[2, 5]).to(device)
-    collection.update(*batch(1, device=device))
-    collection["NDCG@2"].reset()
-
-    assert not any(state.any() for state in tensors(collection))
-
-
-@pytest.mark.parametrize(
-    "call", [("add_metrics", trm.NDCG(10)), ("__setitem__", "mine", trm.NDCG(10)), ("__delitem__", "HR@2")], ids=str
-)
-def test_a_collection_is_made_with_all_its_metrics(call):
-    name, *arguments = call
-    with pytest.raises(TypeError, match="a collection is made with all its metrics"):
-        getattr(make("HR@2"), name)(*arguments)
-
-
-def test_values_of_a_batch_may_be_overwritten(device):
-    """Values that were added may be overwritten, as recorded graphs do, after the first batch and after later ones."""
+def test_values_of_a_batch_may_be_overwritten_when_they_were_added(device):
+    """Recorded graphs do so, after the first batch and after later ones."""
     collection, args = make(["HR", "NDCG"], k=[2, 5]).to(device), batch(1, device=device)
-    wanted = numbers(collection(*args))
+    expected = numbers(collection(*args))
     collection.reset()
     for _ in range(2):
         rows = collection.evaluator._batch_rows(trm.Scores(*args))
         collection.evaluator._add_rows(rows)
         rows.values.fill_(torch.nan)
         rows.undefined.fill_(True)
-    assert numbers(collection.compute()) == wanted
+
+    assert numbers(collection.compute()) == expected
     assert collection["HR@2"].num_users == 16
 
 
-def test_names_of_papers():
-    """Names that papers print are those of metrics of ours, or told so by the error."""
-    assert list(trm.RecMetricCollection(["Success", "RR", "AP"], k=10).keys()) == ["HR@10", "MRR@10", "MAP@10"]
-    others = {"ILD": "IntraListDiversity", "ARP": "AveragePopularity", "APLT": "TailShare", "Cov": "Coverage"}
-    others |= {"RSP": "StatisticalParity", "REO": "EqualOpportunity"}
-    for printed, ours in others.items():
-        with pytest.raises(ValueError, match=f"^{ours}"):
-            trm.RecMetricCollection([printed], k=10)
+# names and keys
+
+
+def test_keys_are_in_order_of_k_and_then_of_the_names():
+    """Metrics without a cut-off come last."""
+    collection = make(["NDCG", "hitrate", "AUROC", "map@7", trm.MRR(), trm.HR(3)], k=[100, 5, 20])
+    expected = "HR@3 NDCG@5 HR@5 MAP@7 NDCG@20 HR@20 NDCG@100 HR@100 AUROC MRR"
+    collection.update(*batch(1))
+
+    assert list(collection.keys()) == list(collection.compute()) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("collection", "keys"),
+    [
+        (make(["HR", "AUROC"], k=5, prefix="val/", postfix="_x"), ["val/HR@5_x", "val/AUROC_x"]),
+        (make(["HR", "AUROC"], k=5, key_format="top{k}_{name}"), ["top5_HR", "AUROC"]),
+        (make(["HR", "AUROC"], k=5, key_format=lambda name, k: f"{name.lower()}:{k}"), ["hr:5", "auroc:None"]),
+        (make({"mine": trm.HR(3)}), ["mine"]),
+        (make("HR@3"), ["HR@3"]),
+        (make("HR", k=torch.tensor(3)), ["HR@3"]),
+        *((make([name], k=1), ["HR@1"]) for name in ("hr", "HitRatio", "hit_rate", "Hit-Ratio", "Success")),
+        (make("hits@1"), ["HR@1"]),
+        (make(["P@5", "R@5", "mean_average_precision"], k=3), ["MAP@3", "Precision@5", "Recall@5"]),
+        (make(["RR", "AP"], k=10), ["MRR@10", "MAP@10"]),
+    ],
+)
+def test_keys_are_made_of_names_in_any_spelling_with_prefix_postfix_and_format(collection, keys):
+    assert list(collection.keys()) == keys
+    assert list(collection.clone(prefix="test/").keys()) == [f"test/{key.removeprefix('val/')}" for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("printed", "ours"),
+    [
+        ("ILD", "IntraListDiversity"),
+        ("ARP", "AveragePopularity"),
+        ("APLT", "TailShare"),
+        ("Cov", "Coverage"),
+        ("RSP", "StatisticalParity"),
+        ("REO", "EqualOpportunity"),
+    ],
+)
+def test_a_name_that_papers_print_is_answered_with_ours(printed, ours):
+    with pytest.raises(ValueError, match=f"^{ours}"):
+        make([printed], k=10)
+
+
+class NamesItsCutoff(trm.RankingMetric):
+    formula = staticmethod(trm.functional.hit_rate)
+
+    def __init__(self, top_k):
+        super().__init__(top_k)
+
+
+class KnowsItsCutoff(trm.HitRate):
+    def __init__(self):
+        super().__init__(3)
+
+
+@pytest.mark.parametrize("metric", [NamesItsCutoff(top_k=3), KnowsItsCutoff()])
+def test_a_metric_of_ones_own_may_name_or_know_its_cutoff(metric):
+    assert metric.k == copy.deepcopy(metric).k == copy.copy(metric).k == 3
+
+
+OTHER_TIES = trm.MRR(ties="pessimistic")
+THRESHOLDS = [trm.HR(5, score_threshold=1.0), trm.HR(5, score_threshold=2.0)]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "options", "error", "message"),
+    [
+        ([], {}, ValueError, "at least one metric"),
+        (["nDGC"], {"k": 5}, ValueError, "unknown metric 'nDGC'; did you mean 'NDCG'"),
+        (["xyz9"], {"k": 5}, ValueError, "unknown metric 'xyz9'. Cut-offs follow '@'. Known: AUROC, DCG"),
+        (["MRR@k"], {}, ValueError, "'MRR@k': the cut-off after '@' must be a whole number, such as MRR@10"),
+        (["HR"], {}, ValueError, "'HR' needs a cut-off: pass k="),
+        (["AUROC@5"], {}, ValueError, "AUROC has no cut-off"),
+        (["HR"], {"k": [5, 5]}, ValueError, "two metrics have the key 'HR@5'"),
+        (["HR"], {"k": 0}, ValueError, "k must be at least 1"),
+        (["HR"], {"k": True}, TypeError, "k must be an integer"),
+        (torch.rand(2, 3), {}, TypeError, "metrics come first, .*, got a torch.float32 tensor"),
+        (5, {}, TypeError, "metrics come first, as a name, a metric, a list of them or a dict"),
+        ([MeanMetric()], {}, TypeError, "holds names such as .*, got MeanMetric"),
+        ([trm.HR], {}, TypeError, r"HitRate is a class: pass an instance, such as HitRate\(10\)"),
+        ({3: trm.HR(5)}, {}, ValueError, "a key must be a string"),
+        (["HR"], {"k": 5, "key_format": "{name}.{k}"}, ValueError, "holds no '.'"),
+        (["HR"], {"k": 5, "key_format": "{metric}"}, ValueError, "key_format takes {name} and {k}"),
+        (["HR"], {"k": 5, "key_format": lambda name, k: k}, TypeError, "must return a string, got 5"),
+        (["HR"], {"k": 5, "key_format": 3}, TypeError, "a string or a function of name and k, got 3"),
+        (["HR"], {"k": 5, "tie": "realistic"}, ValueError, "no option 'tie'; did you mean 'ties'"),
+        (["NDCG"], {"k": 5, "gain": "linear"}, ValueError, r"no option 'gain': pass an instance, such as trm\.DCG\(10"),
+        (["HR", OTHER_TIES], {"k": 5}, ValueError, "MRR was made with ties='pessimistic', HR@5 with ties='expected'"),
+        (["HR", trm.MRR()], {"k": 5, "padding_idx": 0}, ValueError, "padding_idx=None, the collection with padding_i"),
+        ([trm.HR(5)], {"sync_on_compute": False}, ValueError, "sync_on_compute=True"),
+        (THRESHOLDS, {}, ValueError, r"different score_thresholds \[1.0, 2.0\] need separate collections"),
+    ],
+)
+def test_a_bad_argument_is_refused(metrics, options, error, message):
+    with pytest.raises(error, match=message):
+        make(metrics, **options)
 
 
 @pytest.mark.parametrize(
@@ -377,9 +307,133 @@ def test_a_cutoff_that_no_metric_reads_is_refused(metrics):
         make(metrics, k=[5, 20])
 
 
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (lambda: make(["NDCG"], k=5)["NDGC@5"], KeyError, "the key 'NDGC@5'; did you mean 'NDCG@5'"),
+        (lambda: make("HR@5", prefix="val/")["mrr"], KeyError, "the key 'mrr'. There are val/HR@5"),
+        (lambda: make("HR@5").update(mask=1), TypeError, "update has no argument 'mask'"),
+        (lambda: make("HR@5").rows, ValueError, "no rows were kept: make the collection with accumulators="),
+        (lambda: make("HR@2").add_metrics(trm.NDCG(10)), TypeError, "a collection is made with all its metrics"),
+        (lambda: make("HR@2").__setitem__("mine", trm.NDCG(10)), TypeError, "a collection is made with all its"),
+        (lambda: make("HR@2").__delitem__("HR@2"), TypeError, "a collection is made with all its metrics"),
+    ],
+)
+def test_what_a_collection_does_not_have_is_refused(ask, error, message):
+    with pytest.raises(error, match=message):
+        ask()
+
+
 def test_accumulators_are_those_that_were_given():
     """Coverage counts items in an accumulator of its own, which is not among them."""
     window = trm.Window(updates=1)
-    collection = trm.RecMetricCollection(["Coverage"], k=2, catalogue=trm.Catalogue(5), accumulators=[window])
+    collection = make(["Coverage"], k=2, catalogue=trm.Catalogue(5), accumulators=[window])
 
     assert collection.accumulators == [window]
+
+
+# states
+
+
+def test_two_halves_merge_to_the_whole(collection, device):
+    """Also from a collection with another prefix."""
+    first, second = batch(1, device=device), batch(2, device=device)
+    other = collection.clone(prefix="b/")
+    collection.update(*first)
+    collection.compute()
+    other.update(*second)
+    collection.merge_state(other)
+
+    assert numbers(collection.compute()) == alone(collection, first, second)
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "message"),
+    [
+        (make({"HR@1": trm.HR(1), "MRR@2": trm.MRR(7)}), ValueError, "merges states named"),
+        (make(["HR@1"]), ValueError, r"the same metrics can be merged; only one of the two has \['MRR@2'\]"),
+        (make(["HR@1", "MRR@2"]).to("meta"), ValueError, r"the state on meta: move one with .to\(device\)"),
+        (make(["HR@1", "MRR@2"])["MRR@2"], TypeError, "merges a RecMetricCollection, got "),
+        ({}, TypeError, "merges a RecMetricCollection, got dict"),
+    ],
+)
+def test_a_merge_that_is_refused_changes_no_metric(other, error, message):
+    collection = make(["HR@1", "MRR@2"])
+    collection.update(*batch(1))
+    before = snapshot(collection)
+
+    with pytest.raises(error, match=message):
+        collection.merge_state(other)
+    assert same(snapshot(collection), before)
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_a_call_that_the_last_metric_refuses_changes_none(call, device):
+    collection = make(["HR@2", "MRR@3", "HR@9"]).to(device)
+    collection.update(*batch(1, device=device))
+    before = snapshot(collection)
+
+    with pytest.raises(ValueError, match="needs the first 9 ranks"):
+        getattr(collection, call)(trm.Scores(*batch(2, device=device)).ranking(depth=3))
+    assert same(snapshot(collection), before)
+    assert collection.evaluator.update_count == 1
+
+
+def test_a_value_that_is_updated_alone_is_refused(device):
+    """It has no state of its own."""
+    args, collection = batch(1, device=device), make(["HR", "NDCG"], k=[2, 5]).to(device)
+    collection.update(*args)
+    collection["HR@5"].update(*args)
+
+    with pytest.raises(ValueError, match="HR@2 was not updated with the other values: update the collection"):
+        collection["HR@2"].compute()
+    assert numbers(collection.compute()) == alone(collection, args)
+
+
+def test_a_value_is_not_merged_alone():
+    collection = make("HR", k=[2, 5])
+
+    with pytest.raises(TypeError, match="HR@5 has no state of its own: merge the collections"):
+        collection["HR@5"].merge_state(collection["HR@2"])
+
+
+def test_a_reset_of_one_value_is_that_of_all(device):
+    collection = make(["HR", "NDCG"], k=[2, 5]).to(device)
+    collection.update(*batch(1, device=device))
+    collection["NDCG@2"].reset()
+
+    assert not any(state.any() for state in tensors(collection))
+
+
+# processes
+
+
+def collection_of(how_many):
+    return make(NAMES, k=range(1, how_many + 1)) if how_many else make("HR@1")
+
+
+def collectives(rank, world_size, how_many, order):
+    """Compute all values, then one by one as `log_dict` does; return values and the number of collectives of each.
+
+    Only process `order` has a first update.
+    """
+    collection = collection_of(how_many)
+    if rank == order:
+        collection.update(*batch(1))
+    with distributed.counted_collectives() as calls:
+        values = numbers(collection.compute())
+        collection.compute()
+        once = len(calls)
+        collection.update(*batch(2 + rank))
+        one_by_one = {key: metric.compute().item() for key, metric in collection.items()}
+    return values, once, one_by_one, len(calls) - once
+
+
+@pytest.mark.parametrize("how_many", [0, 1, 5])
+@pytest.mark.parametrize("order", [0, 1])
+def test_1_9_or_37_metrics_need_two_collectives(how_many, order, processes):
+    """One float and one integer vector are reduced, also if values are computed singly."""
+    collection = collection_of(how_many)
+    first, all_three = alone(collection, batch(1)), alone(collection, batch(1), batch(2), batch(3))
+
+    assert processes.run(collectives, 2, how_many, order) == [(first, 2, all_three, 2)] * 2

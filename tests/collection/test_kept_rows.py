@@ -5,118 +5,172 @@ import torch
 
 import torchrecmetrics as trm
 
-LABELS = ["HR@2", "NDCG@2", "AUROC"]
 IDS = torch.arange(5)
 
 
-def batch(seed, rows=5, items=12):
+def keeping(metrics="HR@1", **options):
+    """Return a collection that keeps rows."""
+    return trm.RecMetricCollection(metrics, accumulators=[trm.KeptRows()], **options)
+
+
+def batch(seed, rows=5):
+    """Return random scores and targets, without a relevant item in the first row."""
     generator = torch.Generator().manual_seed(seed)
-    scores = torch.rand(rows, items, generator=generator)
-    target = torch.rand(rows, items, generator=generator).argsort(1)[:, :2]
-    target[0] = -1  # a row without a relevant item
+    scores = torch.rand(rows, 12, generator=generator)
+    target = torch.rand(rows, 12, generator=generator).argsort(1)[:, :2]
+    target[0] = -1
     return scores, target
 
 
 def collection(*ids, **options):
     """Return a collection that keeps rows, after an update with each of the batches 0, 1, ... and these ids."""
-    metrics = trm.RecMetricCollection(LABELS, accumulators=[trm.KeptRows()], **options)
+    metrics = keeping(["HR@2", "NDCG@2", "AUROC"], **options)
     for seed, row_ids in enumerate(ids):
         metrics.update(*batch(seed), row_ids=row_ids)
     return metrics
 
 
-def same(rows, other):
-    """Assert that rows have the same ids and values, bit by bit."""
-    assert list(rows.values) == list(other.values)
-    for label in rows.values:
-        torch.testing.assert_close(rows.values[label], other.values[label], rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(rows.ids, other.ids)
+def columns(rows):
+    """Return ids and values of rows to compare bit by bit; NaN is -1."""
+    return rows.ids.tolist(), {label: values.nan_to_num(-1).tolist() for label, values in rows.values.items()}
 
 
-def test_weights_and_clusters():
-    """Weights and clusters are kept, a row of weight 0 is left out, and a weighted metric has weights of its own."""
-    metrics = trm.RecMetricCollection([trm.HR(2), trm.AUROC(weight="relevant")], accumulators=[trm.KeptRows()])
+def test_a_row_keeps_its_id_value_weight_and_cluster():
+    metrics = keeping()
+    metrics.update(
+        torch.tensor([1, 2]),
+        depth=10,
+        row_ids=torch.tensor([7, 5]),
+        weights=torch.tensor([2.0, 0.5]),
+        clusters=torch.tensor([3, 3]),
+    )
+    rows = metrics.rows
+
+    assert (rows.ids.tolist(), rows.values["HR@1"].tolist()) == ([7, 5], [1, 0])
+    assert (rows.weights.tolist(), rows.clusters.tolist()) == ([2, 0.5], [3, 3])
+
+
+def test_a_weighted_metric_keeps_weights_of_its_own():
+    """AUROC weighted by the number of relevant items, 0, 1, 2 and 2; the row of weight 0 is left out."""
+    metrics = keeping([trm.HR(2), trm.AUROC(weight="relevant")])
     scores, target = batch(0)
     target[1, 1] = -1
-    weights = torch.tensor([1.0, 2.0, 0.0, 0.5, 1.0])
-    metrics.update(scores, target, weights=weights, row_ids=torch.arange(5), clusters=torch.tensor([7, 7, 8, 8, 9]))
-    values = metrics.compute()
-    rows = metrics.rows
-    assert rows.ids.tolist() == [0, 1, 3, 4]
-    assert rows.weights.tolist() == [1, 2, 0.5, 1]
-    assert rows.clusters.tolist() == [7, 7, 8, 9]
-    assert rows.own_weights["AUROC-relevant"].tolist() == [0, 2 * 1, 0.5 * 2, 1 * 2]
-    assert rows.mean() == {label: pytest.approx(value.item()) for label, value in values.items()}
+    metrics.update(scores, target, weights=torch.tensor([1.0, 2.0, 0.0, 0.5, 1.0]))
+
+    assert metrics.rows.own_weights["AUROC-relevant"].tolist() == [0, 2 * 1, 0.5 * 2, 1 * 2]
+    assert metrics.rows.mean() == {label: pytest.approx(value.item()) for label, value in metrics.compute().items()}
 
 
-def test_empty_rows_and_bad_rows():
-    """With "neg" a row without a relevant item counts as 0; a deferred error raises in `compute` and for `rows`."""
+def test_a_row_of_weight_0_is_left_out_but_takes_a_number():
+    """So rows of two runs with other weights pair correctly."""
+    metrics = keeping()
+    metrics.update(torch.tensor([1, 2, 1, 2]), depth=10, weights=torch.tensor([1.0, 0, 1, 1]))
+
+    assert metrics.rows.ids.tolist() == [0, 2, 3]
+
+
+def test_a_row_without_a_relevant_item_counts_as_0_if_asked_for():
     assert collection(IDS, empty_target_action="neg").rows.values["HR@2"][0] == 0
+
+
+@pytest.mark.parametrize("read", [trm.RecMetricCollection.compute, trm.RecMetricCollection.rows.fget])
+def test_a_deferred_error_is_raised_for_rows_too(read):
     metrics = collection(validate_args="deferred")
     metrics.update(torch.rand(2, 3), torch.tensor([1, 7]))
-    for ask in (metrics.compute, lambda: metrics.rows):
-        with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row with a target id beyond"):
-            ask()
+
+    with pytest.raises(ValueError, match="HR@2: bad input since the last reset: 1 row with a target id beyond"):
+        read(metrics)
 
 
-def test_rows_from_update_to_reset():
-    """Rows are numbered as they come, gathered once until the next change, and stay readable after `reset`."""
-    metrics, other = collection(None), collection()
-    other(*batch(0))  # `forward` keeps a row once
-    rows = metrics.rows
-    same(rows, other.rows)
-    metrics["NDCG@2"].compute()  # as `log_dict` does, one by one
-    assert metrics.rows is rows
+def test_rows_without_ids_are_numbered_from_the_last_reset_on():
+    metrics = collection(None)
     metrics.reset()
-    assert metrics.rows is rows
-    for seed, size in ((1, 3), (2, 4)):
-        metrics.update(*batch(seed, rows=size))
+    metrics.update(*batch(1, rows=3))
+    metrics.update(*batch(2, rows=4))
+
     assert metrics.rows.ids.tolist() == list(range(7))
 
 
-def test_merge_appends():
-    """`merge_state` appends the rows of the other collection; one that keeps no rows is refused and changes nothing."""
-    one, two, whole = collection(IDS), collection(), collection(IDS, IDS + 5)
-    two.update(*batch(1), row_ids=IDS + 5)
-    one.rows  # noqa: B018 - gathered before the merge
-    one.merge_state(two)
-    values = one.compute()
-    same(one.rows, whole.rows)
-    plain = trm.RecMetricCollection(LABELS)
-    plain.update(*batch(2))
-    for other, message in (
-        (plain, r"one of the two has KeptRows\(\), the other no accumulators"),
-        (collection(None), "pass ids for all batches, or for none"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            one.merge_state(other)
-    assert one.compute() == values
-    same(one.rows, whole.rows)
+def test_forward_keeps_a_row_once():
+    metrics = collection()
+    metrics(*batch(0))
+
+    assert columns(metrics.rows) == columns(collection(None).rows)
+
+
+def test_rows_are_gathered_once_and_stay_readable_after_reset():
+    metrics = collection(None)
+    rows = metrics.rows
+    metrics["NDCG@2"].compute()  # as `log_dict` does, one by one
+
+    assert metrics.rows is rows
+    metrics.reset()
+    assert metrics.rows is rows
+
+
+def test_a_batch_is_copied():
+    """A loader may write its next batch into the same memory."""
+    metrics, numbers, weights = keeping(), torch.tensor([3, 4]), torch.tensor([1.0, 2.0], dtype=torch.float64)
+    metrics.update(torch.tensor([1, 2]), depth=10, row_ids=numbers, clusters=numbers, weights=weights)
+    numbers += 5
+    weights += 5
+
+    assert metrics.rows.ids.tolist() == metrics.rows.clusters.tolist() == [3, 4]
+    assert metrics.rows.weights.tolist() == [1, 2]
 
 
 def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
-    """Kept rows on a device move to the CPU whenever they exceed the budget, and all rows stay."""
+    """Values, weights and two flags of 4 rows take 4 * (8 + 8 + 2) = 72 bytes: of 4 batches, every second moves all."""
     moved = []
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows(budget=100)], validate_args=False)
     metrics.to("meta")
     monkeypatch.setattr(torch.Tensor, "cpu", lambda column: moved.append(column) or column)
-    for _ in range(4):  # values, weights and two flags of 4 rows take 4 * (8 + 8 + 2) = 72 bytes
+    for _ in range(4):
         metrics.update(torch.zeros(4, 3, device="meta"), torch.zeros(4, dtype=torch.int64, device="meta"))
+
     assert len(moved) == 4 * (2 + 4)
     assert len(metrics.accumulators[0]) == 16
 
 
-def test_memory_that_is_used_again():
-    """Ids, clusters and weights are copied, so that all batches may share one buffer."""
-    metrics = collection()
-    ids, weights = torch.arange(5), torch.ones(5, dtype=torch.float64)
-    for seed in range(2):
-        metrics.update(*batch(seed), row_ids=ids, clusters=ids, weights=weights)
-        ids += 5
-        weights += 1
-    metrics.compute()
-    assert metrics.rows.ids.tolist() == metrics.rows.clusters.tolist() == list(range(10))
-    assert metrics.rows.weights.tolist() == [1] * 5 + [2] * 5
+# merging
+
+
+def test_merge_state_appends_the_rows_of_the_other_collection():
+    first, second = collection(IDS), collection()
+    second.update(*batch(1), row_ids=IDS + 5)
+    _ = first.rows  # gathered before the merge, and anew after it
+    first.merge_state(second)
+
+    assert columns(first.rows) == columns(collection(IDS, IDS + 5).rows)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (trm.RecMetricCollection(["HR@2", "NDCG@2", "AUROC"]), r"one of the two has KeptRows\(\), the other no accum"),
+        (collection(None), "pass ids for all batches, or for none"),
+    ],
+)
+def test_a_merge_that_is_refused_changes_nothing(other, message):
+    metrics = collection(IDS)
+    before = columns(metrics.rows)
+
+    with pytest.raises(ValueError, match=message):
+        metrics.merge_state(other)
+    assert columns(metrics.rows) == before
+
+
+def test_kept_rows_under_a_key_of_ones_own_carry_the_label():
+    """`compare` refuses rows of two metrics under one key."""
+    runs = {str(k): keeping({"ndcg": trm.NDCG(k)}) for k in (1, 3)}
+    for metrics in runs.values():
+        metrics.update(*batch(0))
+
+    with pytest.raises(ValueError, match=r"same options: metric of ndcg is 'NDCG@1' in '1' and 'NDCG@3' in '3'"):
+        trm.compare({name: metrics.rows for name, metrics in runs.items()})
+
+
+# ids
 
 
 @pytest.mark.parametrize(
@@ -130,100 +184,95 @@ def test_memory_that_is_used_again():
     ],
 )
 @pytest.mark.parametrize("call", ["update", "forward"])
-def test_a_refused_batch_changes_nothing(keywords, error, message, call):
+def test_a_refused_batch_changes_nothing(call, keywords, error, message):
     metrics = collection(IDS)
+
     with pytest.raises(error, match=message):
         getattr(metrics, call)(*batch(1), **keywords)
-    metrics.compute()
     assert len(metrics.rows) == 5
     assert metrics.evaluator._update_count == 1
 
 
+TWICE = torch.tensor([1, 2, 3, 4, 1])
+
+
 @pytest.mark.parametrize("call", ["update", "forward"])
-def test_ids_that_stand_twice_in_a_batch(call):
-    """A batch with an id in two rows is refused on the CPU, unless a row has no weight or checks are deferred."""
-    twice = torch.tensor([1, 2, 3, 4, 1])
-    metrics, deferred = collection(), collection(validate_args="deferred")
+def test_an_id_in_two_rows_of_a_batch_is_refused(call):
+    metrics = collection()
+
     with pytest.raises(ValueError, match=r"id 1 is in 2 rows of a batch.*clusters="):
-        getattr(metrics, call)(*batch(0), row_ids=twice)
+        getattr(metrics, call)(*batch(0), row_ids=TWICE)
     assert not metrics["HR@2"].update_called
-    getattr(metrics, call)(*batch(0), row_ids=twice, weights=torch.tensor([1.0, 1, 1, 1, 0]))
-    metrics.compute()
+
+
+@pytest.mark.parametrize("call", ["update", "forward"])
+def test_an_id_may_be_repeated_in_a_row_of_weight_0(call):
+    metrics = collection()
+    getattr(metrics, call)(*batch(0), row_ids=TWICE, weights=torch.tensor([1.0, 1, 1, 1, 0]))
+
     assert metrics.rows.ids.tolist() == [1, 2, 3, 4]
-    getattr(deferred, call)(*batch(0), row_ids=twice)
-    deferred.compute()
-    with pytest.raises(ValueError, match=r"id 1 occurs in 2 rows.*clusters="):
-        deferred.rows  # noqa: B018
 
 
-def test_ids_that_stand_twice_in_several_batches():
-    """If an id occurs in two batches, the values stand, and `rows` raises until the next `compute`."""
-    metrics, plain = collection(IDS, IDS), trm.RecMetricCollection(LABELS)
-    for seed in range(2):
-        plain.update(*batch(seed))
-    assert metrics.compute() == plain.compute()
+@pytest.mark.parametrize(
+    "metrics", [collection(TWICE, validate_args="deferred"), collection(IDS, IDS)], ids=["one batch", "two batches"]
+)
+def test_an_id_in_two_rows_that_is_found_later_raises_for_rows_alone(metrics):
+    assert not any(value.isnan() for value in metrics.compute().values())
     with pytest.raises(ValueError, match=r"id \d+ occurs in 2 rows.*clusters="):
-        metrics.rows  # noqa: B018
-    metrics.reset()
-    metrics.update(*batch(0), row_ids=IDS)
-    assert len(metrics.rows) == 5
+        _ = metrics.rows
 
 
-def test_weightless_rows_have_numbers_too():
-    """A row of weight 0 takes a number too, so that rows of two runs with other weights pair correctly."""
-    metrics = trm.RecMetricCollection("HR@1", accumulators=[trm.KeptRows()])
-    metrics.update(torch.tensor([1, 2, 1, 2]), depth=10, weights=torch.tensor([1.0, 0, 1, 1]))
-    metrics.compute()
-    assert metrics.rows.ids.tolist() == [0, 2, 3]
-
-
-def test_keys_that_hide_what_they_are_of():
-    """Kept rows under a key that is no label carry the label, so that `compare` refuses rows of two metrics."""
-    runs = {}
-    for k in (1, 3):
-        metrics = trm.RecMetricCollection({"ndcg": trm.NDCG(k)}, accumulators=[trm.KeptRows()])
-        metrics.update(*batch(0))
-        metrics.compute()
-        runs[str(k)] = metrics.rows
-    with pytest.raises(ValueError, match=r"same options: metric of ndcg is 'NDCG@1' in '1' and 'NDCG@3' in '3'"):
-        trm.compare(runs)
+# processes
 
 
 def gathered(rank, world_size, named):
-    """Return ids and values of NDCG after one batch on each process, or the error that says what they need."""
+    """Return ids and values after one batch on each process, or the error that says what they need."""
     metrics = collection(IDS + 5 * rank if named else None)
     metrics.evaluator.sync()  # by hand
     metrics.compute()
     try:
-        rows = metrics.rows
+        return columns(metrics.rows)
     except ValueError as error:
         return str(error)
-    return rows.ids.tolist(), rows.values["NDCG@2"].nan_to_num(-1).tolist()
 
 
 def test_every_process_has_the_rows_of_all(processes):
-    alone = collection(IDS).rows.values["NDCG@2"].nan_to_num(-1).tolist()
+    _, alone = columns(collection(IDS).rows)
+    expected = list(range(10)), {label: values * 2 for label, values in alone.items()}
 
-    assert processes.run(gathered, 2, True) == [(list(range(10)), alone * 2)] * 2
+    assert processes.run(gathered, 2, True) == [expected] * 2
 
 
 def test_rows_of_several_processes_need_ids(processes):
     assert ["need unique row_ids" in error for error in processes.run(gathered, 2, False)] == [True, True]
 
 
+# evaluate
+
+
 USERS, ITEMS = torch.rand(2, 9, 4, generator=torch.Generator().manual_seed(0))
-NAMES = [f"u{user}" for user in range(6)]
-NAMED = trm.Interactions.from_frame({"user": NAMES, "item": [0, 3, 4, 8, 2, 1]}, item_ids=range(9))
 
 
-def test_evaluate():
-    """`evaluate` keeps rows by user id, or by row number without a vocabulary; users without targets have rows too."""
-    found = trm.evaluate(["HR", "NDCG"], USERS[:6], ITEMS, target=NAMED, k=3, keep_rows=True)
-    assert found.rows.ids == NAMES
-    assert found.rows.mean() == {label: pytest.approx(value.item()) for label, value in found.items()}
-    plain = trm.Interactions.from_columns(range(6), [0, 3, 4, 8, 2, 1], num_users=8, num_items=9)
-    found = trm.evaluate(["HR", "NDCG"], USERS[:8], ITEMS, target=plain, k=3, keep_rows=True)
-    assert found.rows.ids.tolist() == list(range(8))  # those without ground truth, too
-    assert int(found.rows.values["HR@3"].isnan().sum()) == 2
+def test_evaluate_keeps_rows_by_user_id():
+    names = [f"u{user}" for user in range(6)]
+    target = trm.Interactions.from_frame({"user": names, "item": [0, 3, 4, 8, 2, 1]}, item_ids=range(9))
+    result = trm.evaluate(["HR", "NDCG"], USERS[:6], ITEMS, target=target, k=3, keep_rows=True)
+
+    assert result.rows.ids == names
+    assert result.rows.mean() == {label: pytest.approx(value.item()) for label, value in result.items()}
+
+
+def test_evaluate_keeps_rows_by_number_without_a_vocabulary():
+    """The users 6 and 7, who have no target, have undefined rows."""
+    target = trm.Interactions.from_columns(range(6), [0, 3, 4, 8, 2, 1], num_users=8, num_items=9)
+    rows = trm.evaluate("HR@3", USERS[:8], ITEMS, target=target, keep_rows=True).rows
+
+    assert rows.ids.tolist() == list(range(8))
+    assert rows.values["HR@3"].isnan().tolist() == [False] * 6 + [True] * 2
+
+
+def test_evaluate_keeps_no_rows_unless_asked_for():
+    target = trm.Interactions.from_columns([0], [0], num_users=1, num_items=9)
+
     with pytest.raises(ValueError, match="keep_rows=True"):
-        trm.evaluate("HR@3", USERS[:6], ITEMS, target=NAMED).rows  # noqa: B018
+        _ = trm.evaluate("HR@3", USERS[:1], ITEMS, target=target).rows

@@ -32,17 +32,18 @@ def fed(metrics, sizes):
     return start
 
 
-def alone(rows, **options):
-    """Return values and standard errors of the metrics over these rows alone."""
+def alone(rows):
+    """Return values and standard errors of the metrics over these rows alone, to compare."""
     metrics = trm.RecMetricCollection(NAMES, k=[1, 3])
-    metrics.update(SCORES[rows], TARGET[rows], **options)
-    return numbers(metrics.compute()), numbers(metrics.standard_errors())
+    metrics.update(SCORES[rows], TARGET[rows])
+    found = numbers(metrics.compute()), numbers(metrics.standard_errors())
+    return [pytest.approx(values, nan_ok=True, abs=1e-9) for values in found]
 
 
-def recent(metrics, name):
-    """Return values and standard errors of the recent rows, under the keys without their suffix."""
+def recent(metrics):
+    """Return values and standard errors of the window, under the keys without its name."""
     return [
-        {key.removesuffix(f"/{name}"): value for key, value in numbers(found).items() if key.endswith(f"/{name}")}
+        {key.removesuffix("/window"): value for key, value in numbers(found).items() if key.endswith("/window")}
         for found in (metrics.compute(), metrics.standard_errors())
     ]
 
@@ -50,12 +51,11 @@ def recent(metrics, name):
 @settings(max_examples=examples(60), deadline=None)
 @given(window=st.integers(100, 400), sizes=st.lists(st.integers(1, 60), min_size=8, max_size=20))
 @pytest.mark.filterwarnings("ignore:no row to average over")
-def test_a_window_of_rows(window, sizes):
-    """A window holds the rows of the last slots: at least `window`, and less than a slot and a batch more."""
+def test_a_window_holds_the_last_slots_that_have_its_number_of_rows(window, sizes):
+    """It has at least `window` rows, and less than a slot and a batch more."""
     metrics = make(trm.Window(window))
     end = fed(metrics, sizes)
-    starts = [0]
-    slot = held = 0
+    starts, slot, held = [0], 0, 0
     for size in sizes:  # find the rows at which slots begin
         held += size
         slot += size
@@ -63,41 +63,62 @@ def test_a_window_of_rows(window, sizes):
             starts.append(held)
             slot = 0
     first = max((start for start in starts if end - start >= window), default=0)
-    values, errors = alone(slice(first, end))
-    found, found_errors = recent(metrics, "window")
-    assert found == pytest.approx(values, nan_ok=True)
-    assert found_errors == pytest.approx(errors, nan_ok=True, abs=1e-9)
-    assert numbers(metrics.compute())["NDCG@3"] == pytest.approx(alone(slice(0, end))[0]["NDCG@3"], nan_ok=True)
+
+    assert recent(metrics) == alone(slice(first, end))
 
 
-def shared(rank, world_size):
-    """Update each process with its rows of every batch of 40; return the values, by `compute` and in other ways.
+def test_a_window_of_3_updates_holds_the_last_three_batches():
+    """It keeps no older one in memory."""
+    window = trm.Window(updates=3)
+    metrics = make(window)
+    end = fed(metrics, [50, 7, 20, 3, 40])
 
-    A checkpoint after `sync()`, which adds up the sums since the start and no window, is an error that says what to do.
-    """
-    metrics, loaded = (make(trm.Window(200)) for _ in range(2))
+    assert recent(metrics) == alone(slice(end - 63, end))
+    assert len(window.slots) == 3
+
+
+# processes
+
+
+def of_800_rows(rank, world_size):
+    """Return a collection with a window after updates with this process's rows of every batch of 40."""
+    metrics = make(trm.Window(200))
+    metrics.persistent(True)
     for start in range(0, 800, 40):
         rows = slice(start + rank, start + 40, world_size)
         metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
-    loaded.persistent(True), metrics.persistent(True)
-    metrics.evaluator.sync()
-    values = [numbers(metrics.compute())]
-    message = r"sync\(\) does not add up Window\(rows=200, .*: save the state of each process"
-    with pytest.raises(ValueError, match=message):
-        metrics.state_dict()
-    metrics.evaluator.unsync()
+    return metrics
+
+
+def shared(rank, world_size):
+    """Return the values of the window by `compute`, within `sync()`, and after a checkpoint."""
+    metrics, loaded = of_800_rows(rank, world_size), make(trm.Window(200))
+    loaded.persistent(True)
     loaded.load_state_dict(metrics.state_dict())
-    values += [numbers(metrics.compute()), numbers(loaded.compute())]
-    return values
+    metrics.evaluator.sync()
+    synced = recent(metrics)[0]
+    metrics.evaluator.unsync()
+    return [synced, recent(metrics)[0], recent(loaded)[0]]
 
 
-def test_processes(processes):
-    """Windows count all processes' rows, also after `sync()` and a checkpoint."""
-    first, second = processes.run(shared, 2)
-    found = first[0]
-    assert first == second == [found] * 3
-    expected = alone(slice(600, 800))[0]
-    assert {key: found[f"{key}/window"] for key in expected} == pytest.approx(expected)
+def test_a_window_counts_the_rows_of_all_processes(processes):
+    """Also within `sync()`, and after a checkpoint."""
+    values, _ = alone(slice(600, 800))
+
+    assert processes.run(shared, 2) == [[values] * 3] * 2
+
+
+def saved_within_sync(rank, world_size):
+    metrics = of_800_rows(rank, world_size)
+    metrics.evaluator.sync()
+    with pytest.raises(ValueError, match=r"sync\(\) does not add up Window\(rows=200, .*: save the state of each"):
+        metrics.state_dict()
+    return True
+
+
+def test_a_checkpoint_within_sync_is_refused(processes):
+    """`sync()` adds up the sums since the start, and no window."""
+    assert processes.run(saved_within_sync, 2) == [True, True]
 
 
 def unsynchronised(rank, world_size):
@@ -111,8 +132,7 @@ def unsynchronised(rank, world_size):
     return values
 
 
-def test_processes_that_do_not_synchronise(processes):
-    """A window counts the rows of those processes alone whose sums `compute` adds up."""
+def test_a_window_counts_the_rows_of_those_processes_alone_that_are_summed(processes):
     assert processes.run(unsynchronised, 2) == [unsynchronised(0, 1)] * 2
 
 
@@ -161,33 +181,39 @@ def test_a_window_of_shards_counts_rows_that_all_processes_hold_once(processes):
     assert processes.run(of_shards, 2) == [(1.0, 100)] * 2
 
 
-RECENT = [trm.Window(100), trm.Window(1000), trm.Window(updates=3)]
+# merging and loading
 
 
 def persistent(accumulator, names=("HR", "MRR"), **options):
     """Return a collection whose state is saved, after an update with ten rows at rank 2."""
-    metrics = trm.RecMetricCollection(list(names), k=10, accumulators=[accumulator.empty_copy()], **options)
+    metrics = trm.RecMetricCollection(list(names), k=10, accumulators=[accumulator], **options)
     metrics.persistent(True)
     metrics.update(torch.tensor([2] * 10), depth=10)
     return metrics
 
 
-@pytest.mark.parametrize("own", RECENT, ids=repr)
-def test_windows_of_other_lengths_or_metrics(own):
-    """A window of another length, of other metrics or options is neither merged nor loaded, and nothing changes."""
-    metrics = persistent(own)
-    before, state = numbers(metrics.compute()), snapshot(metrics)
-    lengths = "has Window.*, the other Window.*: make both"
-    cases = [(persistent(other), lengths) for other in RECENT if other is not own]
-    cases += [(persistent(own, names), "same metrics can be merged") for names in (["HR"], ["HR", "MAP"])]
-    cases += [(persistent(own, empty_target_action="neg"), "merges states named")]
-    for other, message in cases:
-        with pytest.raises(ValueError, match=message):
-            metrics.merge_state(other)
-        with pytest.raises(ValueError, match="can only load states of the same metrics, options and accumulators"):
-            metrics.load_state_dict(other.state_dict())
-    assert same(snapshot(metrics), state)
-    assert numbers(metrics.compute()) == before
+LENGTHS = "has Window.*, the other Window.*: make both"
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (persistent(trm.Window(1000)), LENGTHS),
+        (persistent(trm.Window(updates=100)), LENGTHS),
+        (persistent(trm.Window(100), ["HR"]), "same metrics can be merged"),
+        (persistent(trm.Window(100), ["HR", "MAP"]), "same metrics can be merged"),
+        (persistent(trm.Window(100), empty_target_action="neg"), "merges states named"),
+    ],
+)
+def test_a_window_of_another_length_of_other_metrics_or_options_is_refused(other, message):
+    metrics = persistent(trm.Window(100))
+    before = snapshot(metrics)
+
+    with pytest.raises(ValueError, match=message):
+        metrics.merge_state(other)
+    with pytest.raises(ValueError, match="can only load states of the same metrics, options and accumulators"):
+        metrics.load_state_dict(other.state_dict())
+    assert same(snapshot(metrics), before)
 
 
 @pytest.mark.parametrize(
@@ -201,19 +227,9 @@ def test_windows_of_other_lengths_or_metrics(own):
         (lambda: make(trm.Window(100), trm.Window(200)), "'HR@1/window' would be the key of two values"),
     ],
 )
-def test_bad_options(make_bad, message):
-    """Bad options of a window raise an error that says what is accepted."""
+def test_a_bad_option_of_a_window_is_refused(make_bad, message):
     with pytest.raises(ValueError, match=message):
         make_bad()
-
-
-def test_a_window_of_updates():
-    """A window of 3 updates holds the last three batches, whatever their sizes, and keeps no older one in memory."""
-    window = trm.Window(updates=3)
-    metrics = make(window)
-    end = fed(metrics, [50, 7, 20, 3, 40])
-    assert len(window.slots) == 3
-    assert recent(metrics, "window")[0] == pytest.approx(alone(slice(end - 63, end))[0])
 
 
 def test_metrics_over_all_lists_have_no_window():
@@ -245,18 +261,18 @@ def test_a_window_survives_loading_a_state_without_it():
 
 def test_evaluate_leaves_out_windows():
     target = trm.Interactions.from_columns([0, 1], [1, 2], num_users=2, num_items=3)
-    found = trm.evaluate(hits_of_three(), torch.rand(2, 2), torch.rand(3, 2), target=target)
+    result = trm.evaluate(hits_of_three(), torch.rand(2, 2), torch.rand(3, 2), target=target)
 
-    assert list(found) == ["HR@5"]
+    assert list(result) == ["HR@5"]
 
 
-def test_slots_on_two_devices_are_saved():
-    """Slots from before a move are saved on the device of the metrics."""
-    windows = [trm.Window(100), trm.Window(updates=3, name="updates")]
-    metrics = trm.RecMetricCollection("HR", k=5, accumulators=windows, validate_args=False)
+@pytest.mark.parametrize("window", [trm.Window(100), trm.Window(updates=3)], ids=repr)
+def test_slots_from_before_a_move_are_saved_on_the_device_of_the_metrics(window):
+    metrics = trm.RecMetricCollection("HR", k=5, accumulators=[window.empty_copy()], validate_args=False)
     metrics.persistent(True)
     metrics.update(torch.tensor([1, 9]), depth=10)
     metrics.to("meta")
     metrics.update(torch.tensor([1, 9]).to("meta"), depth=10)
     slots = [part for key, parts in metrics.state_dict().items() if key.endswith("slots") for part in parts]
+
     assert {part.device.type for part in slots} == {"meta"}

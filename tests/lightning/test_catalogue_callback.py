@@ -46,21 +46,34 @@ def expected_of(module, prefix, *, target=VALID, exclude=TRAIN, sign=1):
     return {prefix + key: value for key, value in near(result).items()}
 
 
+def counts(prefix):
+    values = {"num_users": NUM_USERS, "num_skipped": USERS - NUM_USERS, "num_unreachable": 0, "num_tied": 0}
+    return {prefix + name: value for name, value in values.items()}
+
+
+# stages and epochs
+
+
 @both_packages
-def test_catalogue_in_validation_and_test(pl):
-    """A single target is logged as val/ in fit and validate and as test/ in test, with one embedding pass each."""
+def test_fit_logs_the_last_validation_with_one_embedding_each(pl):
+    """The sanity check embeds too; its two epochs have scores of signs + and -."""
     whole, module = callback(exclude=TRAIN, log_counts=True), make_embedding_module(pl)
     run = trainer(pl, whole)
     run.fit(module, DATA, DATA)
-    counts = {"num_users": NUM_USERS, "num_skipped": USERS - NUM_USERS, "num_unreachable": 0, "num_tied": 0}
-    after = {f"val/{name}": value for name, value in counts.items()}
-    assert logged(run) == expected_of(module, "val/", sign=-1) | after
-    assert module.calls == 3  # the sanity check embeds too
+
+    assert logged(run) == expected_of(module, "val/", sign=-1) | counts("val/")
     assert whole.results["val"].num_users == NUM_USERS
-    after = {f"test/{name}": value for name, value in counts.items()}
-    assert run.test(module, DATA, verbose=False) == [expected_of(module, "test/") | after]
+    assert (module.calls, module.training) == (3, True)
+
+
+@both_packages
+def test_test_logs_the_same_target_under_its_own_prefix(pl):
+    whole, module = callback(exclude=TRAIN, log_counts=True), make_embedding_module(pl)
+    run = trainer(pl, whole)
+    run.validate(module, DATA, verbose=False)
+
+    assert run.test(module, DATA, verbose=False) == [expected_of(module, "test/") | counts("test/")]
     assert whole.results.keys() == {"val", "test"}
-    assert module.training
 
 
 @both_packages
@@ -79,8 +92,7 @@ def test_an_evaluation_multiplies_its_embeddings_once(inference_mode, pl, monkey
     assert {key.replace("val/", "test/"): value for key, value in validated.items()} == tested
 
 
-def test_catalogue_with_two_callbacks(pl):
-    """A callback per ground truth and stage, with its own exclusions; two in one stage have other prefixes."""
+def test_two_callbacks_have_their_own_target_stages_and_exclusions(pl):
     both, metrics = TRAIN.union(VALID), trm.RecMetricCollection(NAMES, k=KS, prefix="mine/")
     module = make_embedding_module(pl)
     run = trainer(
@@ -89,37 +101,50 @@ def test_catalogue_with_two_callbacks(pl):
         callback(metrics, None, target=TEST, exclude=both, prefix="{stage}_last/"),
     )
     last = functools.partial(expected_of, module, target=TEST, exclude=both)
+
     assert run.validate(module, DATA, verbose=False) == [expected_of(module, "val/") | last("val_last/")]
     assert run.test(module, DATA, verbose=False) == [last("test_last/")]
 
 
 @both_packages
-def test_catalogue_without_validation_loaders(pl, tmp_path):
-    """Without validation loaders the evaluation runs at the end of training epochs, where monitors see its values.
-
-    `every_n_epochs` leaves epochs out.
-    """
+def test_without_validation_loaders_every_nth_training_epoch_is_evaluated(pl, tmp_path):
+    """Of epochs 0 to 4 these are 1 and 3, of sign -; the checkpoint sees the value."""
     keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@10", mode="max", every_n_epochs=2)
-    stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=1)
     logger = pl.loggers.CSVLogger(tmp_path)
     module = make_embedding_module(pl, validates=False)
-    whole = callback(exclude=TRAIN, every_n_epochs=2)
-    run = trainer(pl, whole, keep, logger=logger, max_epochs=5)
+    run = trainer(pl, callback(exclude=TRAIN, every_n_epochs=2), keep, logger=logger, max_epochs=5)
     run.fit(module, DATA)
     with open(f"{logger.log_dir}/metrics.csv") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["epoch"] for row in rows] == ["1", "3"]
+        rows = [{key: float(row[key]) for key in row if key[:4] in ("epoc", "val/")} for row in csv.DictReader(file)]
     odd = expected_of(module, "val/", sign=-1)
-    assert {key: pytest.approx(float(rows[0][key]), abs=1e-6) for key in odd} == {
-        key: value.expected for key, value in odd.items()
-    }
-    assert keep.best_model_score.item() == odd["val/HR@10"]
-    assert module.calls == 2
-    assert module.training
+    expected = {key: pytest.approx(value.expected, abs=1e-6) for key, value in odd.items()}
 
+    assert rows == [{"epoch": 1} | expected, {"epoch": 3} | expected]
+    assert keep.best_model_score.item() == expected["val/HR@10"]
+    assert (module.calls, module.training) == (2, True)
+
+
+def test_without_validation_loaders_early_stopping_sees_the_value(pl):
+    stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=1)
     run = trainer(pl, callback(exclude=TRAIN), stop, max_epochs=9)
     run.fit(make_embedding_module(pl, validates=False), DATA)
+
     assert run.current_epoch < 9
+
+
+def test_the_sanity_check_logs_nothing(pl):
+    whole, seen = callback(), []
+
+    class Listener(pl.Callback):
+        def on_sanity_check_end(self, trainer, pl_module):
+            seen.append((dict(trainer.callback_metrics), dict(whole.results)))
+
+    trainer(pl, whole, Listener()).fit(make_embedding_module(pl), DATA, DATA)
+
+    assert seen == [({}, {})]
+
+
+# embed and other arguments
 
 
 @pytest.mark.parametrize(
@@ -130,11 +155,11 @@ def test_catalogue_without_validation_loaders(pl, tmp_path):
         lambda m: lambda ids: m.users[ids] @ m.items.T,
     ],
 )
-def test_values_of_embed(embed, pl):
-    """`embed` may return a list instead of a tuple, and a function of user ids where a model has no embeddings."""
+def test_embed_may_return_a_list_or_a_function_of_user_ids(embed, pl):
     module = make_embedding_module(pl)
-    got = trainer(pl, callback(embed=embed, exclude=TRAIN)).validate(module, DATA, verbose=False)
-    assert got == [expected_of(module, "val/")]
+    values = trainer(pl, callback(embed=embed, exclude=TRAIN)).validate(module, DATA, verbose=False)
+
+    assert values == [expected_of(module, "val/")]
 
 
 @pytest.mark.parametrize(
@@ -146,23 +171,12 @@ def test_values_of_embed(embed, pl):
         (lambda m: (m.items, m.users), ValueError, "40 users have embeddings, but target has 30 users"),
     ],
 )
-def test_bad_values_of_embed(embed, error, message, pl):
-    """The sanity check stops the run before its first epoch if embeddings do not fit."""
+def test_embeddings_that_do_not_fit_stop_the_run_before_its_first_epoch(embed, error, message, pl):
     run = trainer(pl, callback(embed=embed))
+
     with pytest.raises(error, match=message):
         run.fit(make_embedding_module(pl), DATA, DATA)
     assert run.fit_loop.epoch_progress.current.ready == 0
-
-
-def test_catalogue_sanity_check_logs_nothing(pl):
-    whole, seen = callback(), []
-
-    class Listener(pl.Callback):
-        def on_sanity_check_end(self, trainer, pl_module):
-            seen.append((dict(trainer.callback_metrics), dict(whole.results)))
-
-    trainer(pl, whole, Listener()).fit(make_embedding_module(pl), DATA, DATA)
-    assert seen == [({}, {})]
 
 
 @pytest.mark.parametrize(
@@ -175,9 +189,58 @@ def test_catalogue_sanity_check_logs_nothing(pl):
         ({"embed": lambda a, b: None}, TypeError, "embed must be a function of .the module."),
     ],
 )
-def test_catalogue_bad_arguments(options, error, message):
+def test_a_bad_argument_is_refused(options, error, message):
     with pytest.raises(error, match=message):
         callback(**options)
+
+
+def test_values_of_groups_and_of_metrics_of_lists_are_those_of_evaluate(pl):
+    """Metrics of lists take the history from the catalogue's interactions."""
+    options = {"k": [5], "catalogue": trm.Catalogue.from_interactions(TRAIN), "exclude": TRAIN}
+    options["groups"] = trm.Groups(torch.tensor([0, 1, -1] * 10), ["a", "b"])
+    metrics, module = ["NDCG", "Coverage", "PopularityLift"], make_embedding_module(pl)
+    (values,) = trainer(pl, callback(metrics, **options)).validate(module, DATA, verbose=False)
+    result = trm.evaluate(metrics, module.users.detach(), module.items.detach(), target=VALID, **options)
+
+    assert values == {f"val/{key}": value for key, value in near(result, 1e-6).items()}
+    assert {"val/NDCG@5/a", "val/NDCG@5/b", "val/Coverage@5"} < values.keys()
+
+
+IDS = [f"u{user}" for user in range(VALID.num_users)], range(VALID.num_items)
+NAMED = {"target": VALID.with_ids(*IDS)}
+
+
+@pytest.mark.parametrize("stranger", ["v{}", "u{} "])
+def test_a_history_whose_users_are_unknown_is_left_out_with_a_warning(stranger):
+    """A run does not end for it, and another history stays."""
+    strangers = TRAIN.with_ids([stranger.format(user) for user in range(VALID.num_users)], IDS[1])
+    message = rf"no user of exclude \(such as '{stranger.format(0)}'\) is a user of target \(such as 'u0'\)"
+    with pytest.warns(UserWarning, match=message):
+        whole = callback(**NAMED, exclude=(strangers, TRAIN.with_ids(*IDS)))
+
+    assert len(whole.exclude) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "enabled", "is_shown"),
+    [("TQDMProgressBar", True, True), ("TQDMProgressBar", False, False), ("RichProgressBar", True, False)],
+)
+def test_progress_is_shown_beside_an_enabled_bar_of_tqdm_alone(name, enabled, is_shown, pl, monkeypatch):
+    """Progress in the midst of Rich's live display, or of a disabled bar, would disturb what is printed."""
+    shown, evaluate = [], trm.evaluate
+    monkeypatch.setattr(
+        "torchrecmetrics.lightning.catalogue_callback.evaluate",
+        lambda *args, progress, **options: shown.append(progress) or evaluate(*args, **options),
+    )
+    bar = getattr(pl.callbacks, name)()
+    run = trainer(pl, callback(), bar, enable_progress_bar=True)
+    bar.enable() if enabled else bar.disable()
+    run.validate(make_embedding_module(pl), DATA, verbose=False)
+
+    assert shown == [is_shown]
+
+
+# readers of keys that are not logged after each epoch
 
 
 def fit(pl, every, *readers, validates=True, scheduler=None, **options):
@@ -191,57 +254,56 @@ def fit(pl, every, *readers, validates=True, scheduler=None, **options):
 
     methods = {} if scheduler is None else {"configure_optimizers": configure_optimizers}
     module = make_embedding_module(pl, validates, **methods)
-    whole = callback("HR", 1, every_n_epochs=every)
-    run = trainer(pl, whole, *readers, max_epochs=4, **options)
+    run = trainer(pl, callback("HR", 1, every_n_epochs=every), *readers, max_epochs=4, **options)
     run.fit(module, DATA, *([DATA] if validates else []))
     return run.current_epoch
 
 
+def stop(pl, path, **options):
+    return pl.callbacks.EarlyStopping("val/HR@1", mode="max", **options)
+
+
+def keep(pl, path, **options):
+    return pl.callbacks.ModelCheckpoint(path, monitor="val/HR@1", mode="max", **options)
+
+
 @pytest.mark.parametrize("validates", [True, False])
-def test_catalogue_every_n_epochs_and_what_reads_its_keys(validates, pl, tmp_path):
-    """A callback or scheduler that reads a key after epochs without evaluation is refused, with the option to change.
-
-    Such a reader would stop the run, or take an old value for a new one.
-    """
-    stop = functools.partial(pl.callbacks.EarlyStopping, "val/HR@1", mode="max")
-    keep = functools.partial(pl.callbacks.ModelCheckpoint, tmp_path, monitor="val/HR@1", mode="max")
-    for reader, scheduler, message in (
-        (stop(), None, "EarlyStopping .monitor='val/HR@1'.*strict=False to EarlyStopping"),
-        (keep(), None, "ModelCheckpoint .monitor='val/HR@1'.*Pass every_n_epochs=2 to ModelCheckpoint"),
-        (keep(every_n_epochs=3), None, "ModelCheckpoint .*also reads its key after epochs without a value"),
-        (keep(every_n_epochs=2), ("max", 1), "the learning rate scheduler .*'frequency': 2 with the monitor"),
-        (keep(every_n_epochs=2), ("min", 2), "the learning rate scheduler .*pass mode='max'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            fit(pl, 2, reader, validates=validates, scheduler=scheduler)
-    for reader in (stop(strict=False), keep(every_n_epochs=4), keep(every_n_train_steps=8)):
-        assert fit(pl, 2, reader, validates=validates, scheduler=("max", 4)) == 4
+@pytest.mark.parametrize(
+    ("reader", "options", "scheduler", "message"),
+    [
+        (stop, {}, None, "EarlyStopping .monitor='val/HR@1'.*strict=False to EarlyStopping"),
+        (keep, {}, None, "ModelCheckpoint .monitor='val/HR@1'.*Pass every_n_epochs=2 to ModelCheckpoint"),
+        (keep, {"every_n_epochs": 3}, None, "ModelCheckpoint .*also reads its key after epochs without a value"),
+        (keep, {"every_n_epochs": 2}, ("max", 1), "the learning rate scheduler .*'frequency': 2 with the monitor"),
+        (keep, {"every_n_epochs": 2}, ("min", 2), "the learning rate scheduler .*pass mode='max'"),
+    ],
+)
+def test_a_reader_of_a_key_that_is_left_out_is_refused(reader, options, scheduler, message, validates, pl, tmp_path):
+    """It would stop the run, or take an old value for a new one; the error has the option to change."""
+    with pytest.raises(ValueError, match=message):
+        fit(pl, 2, reader(pl, tmp_path, **options), validates=validates, scheduler=scheduler)
 
 
-def test_catalogue_every_n_epochs_and_validation_every_n_epochs(pl, tmp_path):
-    """Callbacks that read keys after validations are accepted if each validation evaluates, and refused otherwise."""
-    stop = pl.callbacks.EarlyStopping("val/HR@1", mode="max")
-    keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/HR@1", mode="max")
-    for ours, validated in ((1, 2), (2, 2), (2, 4)):
-        assert fit(pl, ours, stop, keep, check_val_every_n_epoch=validated) == 4
+@pytest.mark.parametrize("validates", [True, False])
+@pytest.mark.parametrize(
+    ("reader", "options"),
+    [(stop, {"strict": False}), (keep, {"every_n_epochs": 4}), (keep, {"every_n_train_steps": 8})],
+)
+def test_a_reader_of_a_key_that_is_there_runs(reader, options, validates, pl, tmp_path):
+    assert fit(pl, 2, reader(pl, tmp_path, **options), validates=validates, scheduler=("max", 4)) == 4
+
+
+@pytest.mark.parametrize(("every", "validated"), [(1, 2), (2, 2), (2, 4)])
+def test_readers_run_if_each_validation_evaluates(every, validated, pl, tmp_path):
+    assert fit(pl, every, stop(pl, tmp_path), keep(pl, tmp_path), check_val_every_n_epoch=validated) == 4
+
+
+def test_readers_are_refused_if_not_each_validation_evaluates(pl, tmp_path):
     with pytest.raises(ValueError, match="reads its key after epochs without a value; it is logged every 2 epochs"):
-        fit(pl, 2, keep, check_val_every_n_epoch=3)
+        fit(pl, 2, keep(pl, tmp_path), check_val_every_n_epoch=3)
 
 
-@pytest.mark.parametrize(("name", "is_shown"), [("TQDMProgressBar", True), ("RichProgressBar", False)])
-def test_progress_is_shown_beside_an_enabled_bar_of_tqdm_alone(name, is_shown, pl, monkeypatch):
-    """Progress in the midst of Rich's live display, or of a disabled bar, would disturb what is printed."""
-    shown, evaluate = [], trm.evaluate
-    monkeypatch.setattr(
-        "torchrecmetrics.lightning.catalogue_callback.evaluate",
-        lambda *args, progress, **options: shown.append(progress) or evaluate(*args, **options),
-    )
-    for is_enabled in (True, False):
-        bar = getattr(pl.callbacks, name)()
-        run = trainer(pl, callback(), bar, enable_progress_bar=True)
-        bar.enable() if is_enabled else bar.disable()
-        run.validate(make_embedding_module(pl), DATA, verbose=False)
-    assert shown == [is_shown, False]
+# processes
 
 
 def shared_catalogue(rank, world_size):
@@ -259,14 +321,12 @@ def shared_catalogue(rank, world_size):
     return logged(run), sum(scored)
 
 
-def test_catalogue_over_processes(processes):
-    """The users are split over processes, and every process logs the values of a single one."""
-    one, scored = processes.run(shared_catalogue, 1)[0]
-    assert one["val/num_users"] == scored < USERS
-    expected = {key: pytest.approx(value, abs=1e-12) for key, value in one.items()}
-    shares = processes.run(shared_catalogue, 2)
-    assert [values for values, _ in shares] == [expected, expected]
-    assert sum(share for _, share in shares) == scored > max(share for _, share in shares)
+def test_users_are_split_over_processes_which_log_the_values_of_a_single_one(pl, processes):
+    values, numbers = zip(*processes.run(shared_catalogue, 2), strict=True)
+
+    expected = expected_of(make_embedding_module(pl), "val/") | counts("val/")
+    assert [*values] == [expected, expected]
+    assert sum(numbers) == NUM_USERS > max(numbers)
 
 
 def make_normalising_module(pl):
@@ -296,96 +356,87 @@ def normalised(rank, world_size, functions):
 
 
 @pytest.mark.parametrize("functions", [False, True])
-def test_catalogue_evaluates_what_would_be_saved(functions, pl, processes):
-    """All processes evaluate with the running statistics of the first process, which are those of the checkpoint.
-
-    Running statistics differ from one process to the next.
-    """
+def test_all_processes_evaluate_with_the_running_statistics_of_the_first(functions, pl, processes):
+    """They are those of the checkpoint; after the evaluation each process has its own again."""
     (logged_first, saved), (logged_second, other) = processes.run(normalised, 2, functions)
-    assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3  # each process has its own again
     module = make_normalising_module(pl).eval()
     module.load_state_dict({key: torch.from_numpy(value) for key, value in saved.items()})
     with torch.no_grad():
         users = module.norm(module.users)
     result = trm.evaluate(NAMES, users, module.items.detach(), target=VALID, exclude=TRAIN, k=KS)
+
     assert logged_first == logged_second == {f"val/{key}": value for key, value in near(result).items()}
+    assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3
 
 
-def failures_of_one_process(rank, world_size):
-    """Return the error or None of this process for each `embed` that fails or differs on the second process."""
+def scores_of(shift, far=0.0):
+    """Return an `embed` whose scores differ by `shift` on the second process, and those of masked items by `far`."""
 
-    def scores_of(shift, far=0.0):
+    def embeds(rank):
         def scores(module):
             def score(ids):
-                found = module.users[ids] @ module.items.T
-                found[:, ::3] = -torch.inf
-                found[:, 1::7] = -1e9  # masked scores must not hide differences of the others
-                return found + shift * rank + (found < -1e8) * far * rank
+                values = module.users[ids] @ module.items.T
+                values[:, ::3] = -torch.inf
+                values[:, 1::7] = -1e9  # masked scores must not hide differences of the others
+                return values + shift * rank + (values < -1e8) * far * rank
 
             return score, None
 
         return scores
 
-    embeds = {
-        "fails": lambda m: {}["users"] if rank else (m.users, m.items),
-        "scores fail": lambda m: (lambda ids: 1 / 0 if rank else m.users[ids] @ m.items.T, None),
-        "differs": lambda m: (m.users + 0.01 * rank, m.items),
-        "shares": lambda m: ((m.users[rank::2] if rank else m.users), m.items),
-        "rounds": lambda m: (m.users * (1 + 1e-6 * rank), m.items),
-        "scores differ": scores_of(0.01),
-        "scores narrow": lambda m: (lambda ids: m.users[ids] @ m.items[: ITEMS - rank].T, None),
-        "scores round": scores_of(1e-6, far=1.0),
-    }
-    told = {}
-    for name, embed in embeds.items():
-        pl, run = distributed_trainer(world_size, callback("HR", 1, embed=embed))
-        begun = time.monotonic()
-        try:
-            run.validate(make_embedding_module(pl), DATA, verbose=False)
-            told[name] = None
-        except Exception as error:
-            told[name] = f"{type(error).__name__}: {error}"
-        assert time.monotonic() - begun < 20
+    return embeds
+
+
+EMBEDS = {  # `embed` of each process
+    "fails": lambda rank: lambda m: {}["users"] if rank else (m.users, m.items),
+    "scores fail": lambda rank: lambda m: (lambda ids: 1 / 0 if rank else m.users[ids] @ m.items.T, None),
+    "differs": lambda rank: lambda m: (m.users + 0.01 * rank, m.items),
+    "shares": lambda rank: lambda m: ((m.users[rank::2] if rank else m.users), m.items),
+    "rounds": lambda rank: lambda m: (m.users * (1 + 1e-6 * rank), m.items),
+    "scores differ": scores_of(0.01),
+    "scores narrow": lambda rank: lambda m: (lambda ids: m.users[ids] @ m.items[: ITEMS - rank].T, None),
+    "scores round": scores_of(1e-6, far=1.0),
+}
+
+
+def error_of_one_process(rank, world_size, name):
+    """Return the error or None of this process for an `embed` that fails or differs on the second process."""
+    pl, run = distributed_trainer(world_size, callback("HR", 1, embed=EMBEDS[name](rank)))
+    begun, told = time.monotonic(), None
+    try:
+        run.validate(make_embedding_module(pl), DATA, verbose=False)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+    assert time.monotonic() - begun < 20
     return told
 
 
-def test_catalogue_errors_of_one_process_raise_in_all(processes):
-    """An error of one process raises on all, and embeddings that differ beyond rounding between them are refused."""
-    first, second = processes.run(failures_of_one_process, 2)
-    for name, error in (("fails", "KeyError: 'users'"), ("scores fail", "ZeroDivisionError: division by zero")):
-        assert second.pop(name) == error
-        assert first.pop(name).endswith(f"process 1 failed with {error}")
-    assert first == second
-    assert first.pop("rounds") is first.pop("scores round") is None
-    shapes = "a torch.float32 tensor of shape [30, 8], a torch.float32 tensor of shape [15, 8]"
-    for name, message in (
+@pytest.mark.parametrize(
+    ("name", "error"), [("fails", "KeyError: 'users'"), ("scores fail", "ZeroDivisionError: division by zero")]
+)
+def test_an_error_of_one_process_raises_on_all(name, error, processes):
+    first, second = processes.run(error_of_one_process, 2, name)
+
+    assert second == error
+    assert first.endswith(f"process 1 failed with {error}")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
         ("differs", "processes 0 and 1 have different users: embed must return the same on every process"),
-        ("shares", f"different users ({shapes})"),
+        ("shares", "different users (a torch.float32 tensor of shape [30, 8], a torch.float32 tensor of shape [15,"),
         ("scores differ", "processes 0 and 1 have different scores: embed must return the same on every process"),
-        ("scores narrow", f"different scores (a torch.float32 tensor of shape [21, {ITEMS}], a"),
-    ):
-        assert message in first[name], name
+        ("scores narrow", "different scores (a torch.float32 tensor of shape [21, 40], a"),
+    ],
+)
+def test_embeddings_that_differ_between_processes_are_refused_on_all(name, message, processes):
+    first, second = processes.run(error_of_one_process, 2, name)
+
+    assert message in first
+    assert second == first
 
 
-def test_a_catalogue_has_groups(pl):
-    """Metrics of lists take the history from the catalogue's interactions; values are those of `evaluate`."""
-    options = {"k": [5], "catalogue": trm.Catalogue.from_interactions(TRAIN), "exclude": TRAIN}
-    options["groups"] = trm.Groups(torch.tensor([0, 1, -1] * 10), ["a", "b"])
-    metrics, module = ["NDCG", "Coverage", "PopularityLift"], make_embedding_module(pl)
-    whole = callback(metrics, **options)
-    (got,) = trainer(pl, whole).validate(module, DATA, verbose=False)
-    found = trm.evaluate(metrics, module.users.detach(), module.items.detach(), target=VALID, **options)
-    assert got == {f"val/{key}": value for key, value in near(found, 1e-6).items()}
-    assert set(whole.results["val"].groups.to_dict()["group"]) == {"a", "b"}
-
-
-def test_a_history_that_meets_nobody_is_a_warning():
-    """A run does not end for a history whose users are unknown: it is left out with a warning, another one stays."""
-    ids = [f"u{user}" for user in range(VALID.num_users)], range(VALID.num_items)
-    strangers = TRAIN.with_ids([f"v{user}" for user in range(VALID.num_users)], ids[1])
-    with pytest.warns(UserWarning, match=r"no user of exclude \(such as 'v0'\) is a user of target \(such as 'u0'\)"):
-        made = callback(target=VALID.with_ids(*ids), exclude=(strangers, TRAIN.with_ids(*ids)))
-    assert len(made.exclude) == 1
-    blanks = TRAIN.with_ids([f"u{user} " for user in range(VALID.num_users)], ids[1])
-    with pytest.warns(UserWarning, match=r"no user of exclude \(such as 'u0 '\) is a user of target \(such as 'u0'\)"):
-        assert not callback(target=VALID.with_ids(*ids), exclude=blanks).exclude
+@pytest.mark.parametrize("name", ["rounds", "scores round"])
+def test_embeddings_that_differ_by_rounding_are_accepted(name, processes):
+    assert processes.run(error_of_one_process, 2, name) == [None, None]

@@ -69,8 +69,8 @@ def run_cli(pl, tmp_path, module, name, arguments):
 
 
 @both_packages
-def test_metrics_of_steps(pl, tmp_path):
-    """YAML sets names, cut-offs, stages (here a list) and metric options; options left out have their defaults."""
+def test_yaml_sets_metrics_stages_and_options_of_the_steps_callback(pl, tmp_path):
+    """Options that are left out have their defaults."""
     arguments = f"""
         metrics: [HR, NDCG]
         k: [1, 10]
@@ -80,14 +80,14 @@ def test_metrics_of_steps(pl, tmp_path):
         outputs: {__name__}.made
         """
     run, callback = run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", arguments)
-    assert logged(run) == by_hand(samples(10), "val/", names=["HR", "NDCG"])
     rules = callback.collections["val"].evaluator.ranking_options
+
+    assert logged(run) == by_hand(samples(10), "val/", names=["HR", "NDCG"])
     assert (rules.ties, rules.validate_args, rules.padding_idx) == ("optimistic", "deferred", None)
     assert callback.prog_bar == {"NDCG@10"}
 
 
-def test_a_catalogue(pl, tmp_path):
-    """Functions and data are named in YAML by their import path."""
+def test_yaml_names_functions_and_data_of_the_catalogue_callback_by_their_import_path(pl, tmp_path):
     module, (valid, _, train) = make_embedding_module(pl), catalogue()
     arguments = f"""
         metrics: HR
@@ -104,6 +104,7 @@ def test_a_catalogue(pl, tmp_path):
     run, _ = run_cli(pl, tmp_path, module, "CatalogueEvaluationCallback", arguments)
     users, items = module.users.detach(), module.items.detach()
     expected = trm.evaluate("HR", users, items, target=valid, exclude=train, k=10, empty_target_action="neg")
+
     assert logged(run) == {f"val/{key}": value for key, value in near(expected, 1e-6).items()}
     assert set(run.progress_bar_metrics) == {"val/HR@10"}
 
@@ -117,8 +118,8 @@ def test_a_catalogue(pl, tmp_path):
         ("metrics: [HR]\nk: 10\nties: optimist", "optimist"),
     ],
 )
-def test_mistakes(arguments, message, pl, tmp_path, capsys):
-    """Mistakes raise an error at the command line, in the parser or in the callback."""
+def test_a_mistake_in_yaml_is_refused_by_the_parser_or_the_callback(arguments, message, pl, tmp_path, capsys):
     with pytest.raises((SystemExit, ValueError)) as caught:
         run_cli(pl, tmp_path, make_module(pl), "RecMetricsCallback", arguments)
+
     assert message in str(caught.value) + capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import functools
 import subprocess
 import sys
 import textwrap
@@ -39,9 +38,12 @@ def fit(pl, *callbacks, loaders=None, module=None, **options):
     return run
 
 
+# loggers and keys
+
+
 @both_packages
 def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
-    """The CSV and TensorBoard loggers hold every epoch's values, and no value of the sanity check."""
+    """They hold no value of the sanity check."""
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     loggers = [pl.loggers.CSVLogger(tmp_path / "csv"), pl.loggers.TensorBoardLogger(tmp_path / "tb")]
     fit(pl, RecMetricsCallback(NAMES, k=KS, log_counts=True), logger=loggers, max_epochs=3)
@@ -49,20 +51,23 @@ def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
     expected = [by_hand(DATA, "val/", sign=sign, tolerance=1e-6) | counts for sign in (1, -1, 1)]
     with open(f"{loggers[0].log_dir}/metrics.csv") as file:
         rows = [{key: float(row[key]) for key in row if key.startswith("val/")} for row in csv.DictReader(file)]
-    assert rows == expected
     events = event_accumulator.EventAccumulator(loggers[1].log_dir)
     events.Reload()
-    for key in expected[0]:
-        assert [event.value for event in events.Scalars(key)] == [values[key] for values in expected]
-    assert {tag for tag in events.Tags()["scalars"] if tag.startswith("val/")} == set(expected[0])
+    tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("val/")]
+
+    assert rows == expected
+    assert {tag: [event.value for event in events.Scalars(tag)] for tag in tags} == {
+        key: [values[key] for values in expected] for key in expected[0]
+    }
 
 
-def test_prefix_and_key_format(pl):
-    """Keys are composed of prefix, name and key format, and `prog_bar` takes labels or keys."""
+def test_keys_are_made_of_prefix_and_key_format(pl):
+    """`prog_bar` takes labels or keys."""
     options = {"prefix": "{stage}_full/{name}_", "key_format": "{name}_at_{k}"}
     callback = RecMetricsCallback(["HR", "NDCG"], k=10, prog_bar=["HR@10", "NDCG_at_10"], **options)
     run = trainer(pl, callback)
     run.validate(make_module(pl), loader(DATA), verbose=False)
+
     assert set(logged(run)) == {"val_full/val_HR_at_10", "val_full/val_NDCG_at_10"} == set(run.progress_bar_metrics)
 
 
@@ -72,20 +77,31 @@ def test_prog_bar_takes_keys_as_they_are_logged(key):
 
 
 @pytest.mark.parametrize(
-    ("prog_bar", "shown"), [(True, None), (False, set()), (["HR@5", "num_tied"], {"HR@5", "num_tied"})]
+    ("prog_bar", "shown"),
+    [
+        (True, {"HR@5", "HR@5/even", "HR@5/odd", "num_users", "num_skipped", "num_unreachable", "num_tied"}),
+        (False, set()),
+        (["HR@5", "num_tied"], {"HR@5", "num_tied"}),
+    ],
 )
-def test_prog_bar_takes_what_log_takes(prog_bar, shown, pl):
-    """In both callbacks `prog_bar=True` shows all logged keys, of groups and counts too, False none, a list these."""
-    options = {"k": [5, 10], "prog_bar": prog_bar, "log_counts": True}
-    steps = RecMetricsCallback("HR", accumulators=[trm.ByGroup("even", "odd")], **options)
-    embed = lambda m: (torch.eye(30, 40), torch.rand(40, 40))  # noqa: E731
-    whole = CatalogueEvaluationCallback("HR", embed=embed, target=catalogue()[0], prefix="whole/", **options)
-    run = trainer(pl, steps, whole)
+def test_prog_bar_shows_all_logged_keys_none_or_these(prog_bar, shown, pl):
+    groups = [trm.ByGroup("even", "odd")]
+    callback = RecMetricsCallback("HR", k=5, accumulators=groups, prog_bar=prog_bar, log_counts=True)
+    run = trainer(pl, callback)
     module = make_module(pl, lambda s, t, u: {"scores": s, "target": t, "groups": u % 2})
     run.validate(module, loader(DATA), verbose=False)
-    assert logged(run).keys() >= {"val/HR@5", "val/HR@10/odd", "whole/HR@5", "whole/num_tied"}
-    expected = set(logged(run)) if shown is None else {f"{name}/{key}" for name in ("val", "whole") for key in shown}
-    assert set(run.progress_bar_metrics) == expected
+
+    assert set(run.progress_bar_metrics) == {f"val/{key}" for key in shown}
+
+
+@pytest.mark.parametrize(("prog_bar", "shown"), [(True, {"HR@5", "HR@10"}), (False, set()), (["HR@5"], {"HR@5"})])
+def test_prog_bar_of_the_catalogue_shows_all_logged_keys_none_or_these(prog_bar, shown, pl):
+    embed = lambda m: (torch.eye(30, 40), torch.rand(40, 40))  # noqa: E731
+    whole = CatalogueEvaluationCallback("HR", k=[5, 10], embed=embed, target=catalogue()[0], prog_bar=prog_bar)
+    run = trainer(pl, whole)
+    run.validate(make_module(pl), loader(DATA), verbose=False)
+
+    assert set(run.progress_bar_metrics) == {f"val/{key}" for key in shown}
 
 
 @pytest.mark.parametrize(
@@ -93,58 +109,79 @@ def test_prog_bar_takes_what_log_takes(prog_bar, shown, pl):
     [
         ("HR", {"embeddings": None}, r"^RecMetricsCallback has no option 'embeddings'\. There are metrics, k, stages"),
         ("HR", {"tie": "realistic"}, "no option 'tie'; did you mean 'ties'"),
-        (
-            "NDCG",
-            {"gain": "exponential"},
-            r"has no option 'gain': pass an instance, such as trm\.DCG\(10, gain=\.\.\.\)",
-        ),
+        ("NDCG", {"gain": "exponential"}, r"has no option 'gain': pass an instance, such as trm\.DCG\(10, gain=\.\.\."),
         ("HR", {"stages": "val"}, "^stages must be one of 'validate', 'test', got 'val'"),
         ("HR", {"prog_bar": "NDCG@10"}, "prog_bar has NDCG@10, but the metrics are HR@5"),
-        (
-            trm.RecMetricCollection("HR", k=5),
-            {"ties": "optimistic"},
-            "k, ties cannot be combined with a collection",
-        ),
+        (trm.RecMetricCollection("HR", k=5), {"ties": "optimistic"}, "k, ties cannot be combined with a collection"),
     ],
 )
-def test_arguments_of_both_callbacks(metrics, options, message):
+def test_a_bad_argument_of_both_callbacks_is_refused(metrics, options, message):
     with pytest.raises(ValueError, match=message):
         RecMetricsCallback(metrics, k=5, **options)
 
 
-def test_callbacks_that_log_the_same_key(pl):
-    """Two callbacks that would log the same key raise an error, because one value would replace the other silently."""
-    whole = functools.partial(CatalogueEvaluationCallback, "HR", k=1, embed=lambda m: None, target=catalogue()[0])
-    one, cold = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=1, dataloaders=["cold"])
-    two = {"a": loader(DATA), "b": loader(DATA)}
-    for callbacks, loaders, key in (
-        ([one, one], loader(DATA), "val/HR@1"),  # which would count every batch twice
-        ([RecMetricsCallback("HR", k=[1, 2]), one], loader(DATA), "val/HR@1"),
-        ([one, whole()], loader(DATA), "val/HR@1"),
-        ([whole(), whole()], loader(DATA), "val/HR@1"),
-        ([RecMetricsCallback("HR", k=1, prefix="", dataloaders=["a", "b"])], two, "HR@1"),
-        ([RecMetricsCallback({"num_users": trm.HR(1)}, log_counts=True)], two, "a/num_users"),
-    ):
-        with pytest.raises(ValueError, match=f"two values would be logged as '{key}': put {{name}} into prefix="):
-            fit(pl, *callbacks, loaders=loaders)
-    # a callback that was refused can be used in another Trainer
-    run = trainer(pl, one, cold, whole(stages="test"), RecMetricsCallback("HR", k=2))
+def hits(k=1, **options):
+    return RecMetricsCallback("HR", k=k, **options)
+
+
+def whole(**options):
+    return CatalogueEvaluationCallback("HR", k=1, embed=lambda m: None, target=catalogue()[0], **options)
+
+
+TWICE = hits()
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "loaders", "key"),
+    [
+        ([TWICE, TWICE], {"val": DATA}, "val/HR@1"),  # which would count every batch twice
+        ([hits([1, 2]), hits()], {"val": DATA}, "val/HR@1"),
+        ([hits(), whole()], {"val": DATA}, "val/HR@1"),
+        ([whole(), whole()], {"val": DATA}, "val/HR@1"),
+        ([hits(prefix="", dataloaders=["a", "b"])], {"a": DATA, "b": DATA}, "HR@1"),
+        ([RecMetricsCallback({"num_users": trm.HR(1)}, log_counts=True)], {"a": DATA, "b": DATA}, "a/num_users"),
+    ],
+)
+def test_two_values_under_one_key_are_refused(callbacks, loaders, key, pl):
+    """One would replace the other silently."""
+    with pytest.raises(ValueError, match=f"two values would be logged as '{key}': put {{name}} into prefix="):
+        fit(pl, *callbacks, loaders={name: loader(data) for name, data in loaders.items()})
+
+
+def test_values_under_several_keys_are_logged(pl):
+    callbacks = [hits(), hits(dataloaders=["cold"]), whole(stages="test"), hits(2)]
+    run = trainer(pl, *callbacks)
     run.validate(make_module(pl), loader(DATA), verbose=False)
+
     assert set(logged(run)) == {"val/HR@1", "cold/HR@1", "val/HR@2"}
 
 
-def test_keys_that_mlflow_refuses(pl, tmp_path):
-    """Keys with '@', which MLflow would refuse when the first validation ends, raise before with a cure."""
+def test_a_callback_that_was_refused_can_be_used_in_another_trainer(pl):
+    callback = hits()
+    with pytest.raises(ValueError, match="two values would be logged"):
+        fit(pl, callback, callback)
 
-    class MLFlowLogger(pl.loggers.CSVLogger):
-        """A stand-in for the logger of that name, which needs a server."""
+    assert set(logged(fit(pl, callback))) == {"val/HR@1"}
 
-    autologger = type("__MlflowPLCallback", (pl.Callback,), {})()  # what mlflow.pytorch.autolog adds to the callbacks
-    for callbacks, options in (([], {"logger": MLFlowLogger(tmp_path)}), ([autologger], {})):
-        with pytest.raises(ValueError, match=r"MLflow takes letters.*not 'val/HR@1'.*key_format='{name}_at_{k}'"):
-            fit(pl, RecMetricsCallback("HR", k=1), *callbacks, **options)
-        run = fit(pl, RecMetricsCallback("HR", k=1, key_format="{name}_at_{k}"), *callbacks, **options)
-        assert "val/HR_at_1" in run.logged_metrics
+
+def by_logger(pl, path):
+    """Return callbacks and options of a Trainer with a stand-in for the logger of that name, which needs a server."""
+    return [], {"logger": type("MLFlowLogger", (pl.loggers.CSVLogger,), {})(path)}
+
+
+def by_autologger(pl, path):
+    """Return callbacks and options of a Trainer with what mlflow.pytorch.autolog adds to the callbacks."""
+    return [type("__MlflowPLCallback", (pl.Callback,), {})()], {}
+
+
+@pytest.mark.parametrize("mlflow", [by_logger, by_autologger])
+def test_keys_that_mlflow_refuses_are_refused_before_the_first_epoch(mlflow, pl, tmp_path):
+    """MLflow would refuse '@' when the first validation ends."""
+    callbacks, options = mlflow(pl, tmp_path)
+
+    with pytest.raises(ValueError, match=r"MLflow takes letters.*not 'val/HR@1'.*key_format='{name}_at_{k}'"):
+        fit(pl, hits(), *callbacks, **options)
+    assert "val/HR_at_1" in fit(pl, hits(key_format="{name}_at_{k}"), *callbacks, **options).logged_metrics
 
 
 @pytest.mark.slow
@@ -168,55 +205,83 @@ def test_one_package_is_enough(package):
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=120)
 
 
+# monitors
+
+
 @both_packages
-def test_checkpoint_and_early_stopping(pl, tmp_path):
-    """ModelCheckpoint and EarlyStopping monitor a key of the callback, whichever of them comes first in the list."""
+def test_checkpoints_and_early_stopping_monitor_keys_in_any_order_of_callbacks(pl, tmp_path):
     keep = pl.callbacks.ModelCheckpoint(
         tmp_path, "{epoch}-{val/NDCG@10:.4f}", monitor="val/NDCG@10", mode="max", auto_insert_metric_name=False
     )
     stop = pl.callbacks.EarlyStopping("val/MRR@10", mode="max", patience=2)
     run = fit(pl, stop, RecMetricsCallback(NAMES, k=KS), keep, max_epochs=9)
-    values = [by_hand(DATA, sign=sign)["NDCG@10"] for sign in (1, -1)]
-    assert keep.best_model_score.item() == max(values, key=lambda value: value.expected)
+
+    best = max(by_hand(DATA, sign=sign)["NDCG@10"].expected for sign in (1, -1))
+    assert keep.best_model_score.item() == pytest.approx(best)
     assert run.current_epoch < 9
+
+
+def test_checkpoints_hold_no_state_of_metrics(pl, tmp_path):
+    keep = pl.callbacks.ModelCheckpoint(tmp_path)
+    fit(pl, RecMetricsCallback(NAMES, k=KS), keep)
     saved = torch.load(keep.best_model_path, weights_only=False)
+
     assert set(saved["state_dict"]) == {"weight"}
     assert not [key for key in saved["callbacks"] if "RecMetrics" in key]
 
 
-@pytest.mark.parametrize(
-    ("monitor", "mode", "message"),
-    [
-        ("val/NDCG@10", "min", "monitor='val/NDCG@10', mode='min'.: higher is better, pass mode='max'"),
-        ("val/NDCG@20", "max", "nothing logs that key. Logged keys are .*val/NDCG@10"),
-        ("val_NDCG@10", "max", "nothing logs that key. Logged keys are val/NDCG@10"),
-        ("val/NDCG", "max", "nothing logs that key"),
-    ],
-)
-@pytest.mark.parametrize("sanity", [0, 2])
-def test_monitors_are_checked_before_the_first_epoch(sanity, monitor, mode, message, pl, tmp_path):
-    """A monitor with the wrong mode, or of a key that nothing logs, raises in the sanity check.
+def stop_on(pl, path, monitor, mode="max"):
+    return pl.callbacks.EarlyStopping(monitor, mode=mode)
 
-    Without one, the wrong mode raises all the same, and a key that the module may log causes a warning.
-    """
-    warns = sanity == 0 and "higher" not in message
-    for reader in (
-        pl.callbacks.EarlyStopping(monitor, mode=mode),
-        pl.callbacks.ModelCheckpoint(tmp_path, monitor=monitor, mode=mode),
-    ):
-        callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10])
-        run = trainer(pl, callback, reader, num_sanity_val_steps=sanity)
-        warned = pytest.warns(UserWarning, match=message) if warns else contextlib.nullcontext()
-        with warned, pytest.raises((ValueError, RuntimeError), match=None if warns else message):
-            run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
-        assert run.current_epoch == 0
-        assert run.global_step == (2 if warns else 0)
-    run.test(make_module(pl), loader(samples(5)), verbose=False)  # no callback monitors a test
+
+def keep_by(pl, path, monitor, mode="max"):
+    return pl.callbacks.ModelCheckpoint(path, monitor=monitor, mode=mode)
+
+
+@pytest.mark.parametrize("reader", [stop_on, keep_by])
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_a_monitor_of_the_wrong_mode_is_refused_before_the_first_step(sanity, reader, pl, tmp_path):
+    """Also without a sanity check."""
+    run = trainer(pl, hits(), reader(pl, tmp_path, "val/HR@1", "min"), num_sanity_val_steps=sanity)
+
+    with pytest.raises(ValueError, match=r"monitor='val/HR@1', mode='min'.*: higher is better, pass mode='max'"):
+        run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+    assert (run.current_epoch, run.global_step) == (0, 0)
+
+
+UNKNOWN = [
+    ("val/NDCG@20", "nothing logs that key. Logged keys are .*val/NDCG@10"),
+    ("val_NDCG@10", "nothing logs that key. Logged keys are val/NDCG@10"),
+    ("val/NDCG", "nothing logs that key"),
+]
+
+
+@pytest.mark.parametrize("reader", [stop_on, keep_by])
+@pytest.mark.parametrize(("monitor", "message"), UNKNOWN)
+def test_a_monitor_of_a_key_that_nothing_logs_is_refused_in_the_sanity_check(monitor, message, reader, pl, tmp_path):
+    run = trainer(pl, RecMetricsCallback(["HR", "NDCG"], k=[5, 10]), reader(pl, tmp_path, monitor))
+
+    with pytest.raises(ValueError, match=message):
+        run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+    assert (run.current_epoch, run.global_step) == (0, 0)
+    run.test(make_module(pl), loader(samples(5)), verbose=False)  # nothing monitors a test
+
+
+@pytest.mark.parametrize("reader", [stop_on, keep_by])
+@pytest.mark.parametrize(("monitor", "message"), UNKNOWN)
+def test_without_a_sanity_check_a_monitor_of_an_unknown_key_is_told(monitor, message, reader, pl, tmp_path):
+    """The module may log it; Lightning raises when it did not."""
+    callback = RecMetricsCallback(["HR", "NDCG"], k=[5, 10])
+    run = trainer(pl, callback, reader(pl, tmp_path, monitor), num_sanity_val_steps=0)
+
+    with pytest.warns(UserWarning, match=message), contextlib.suppress(ValueError, RuntimeError):
+        run.fit(make_module(pl), loader(samples(5)), loader(samples(5)))
+    assert run.global_step == 2
 
 
 @pytest.mark.parametrize("monitor", ["val/loss", "val/NDCG@20", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10"])
-def test_monitors_of_what_the_module_logs(monitor, pl):
-    """Monitors of keys that the module logs are accepted, however similar to our keys they are."""
+def test_a_monitor_of_a_key_that_the_module_logs_is_accepted(monitor, pl):
+    """However similar to our keys it is."""
     in_training = monitor.startswith("train/")
     module, hook = make_module(pl), "training_step" if in_training else "validation_step"
     step = getattr(type(module), hook)
@@ -228,7 +293,16 @@ def test_monitors_of_what_the_module_logs(monitor, pl):
     setattr(type(module), hook, logging_step)
     stop = pl.callbacks.EarlyStopping(monitor, mode="min", check_on_train_epoch_end=in_training)
     run = fit(pl, stop, RecMetricsCallback(["HR", "NDCG"], k=[5, 10]), module=module)
+
     assert monitor in run.callback_metrics
+
+
+def test_a_misspelt_monitor_is_answered_with_values_not_counts(pl):
+    """However close to the monitor those of counts and losses are."""
+    stop = pl.callbacks.EarlyStopping("val/NDCG@20", mode="max")
+
+    with pytest.raises(ValueError, match=r"Logged keys are (val/(HR|NDCG)@\d+, ){3}\.\.\."):
+        fit(pl, stop, RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts=True))
 
 
 class Place(trm.RankingMetric):
@@ -238,23 +312,16 @@ class Place(trm.RankingMetric):
     higher_is_better = False
 
 
-def test_a_misspelt_monitor_is_answered_with_values_not_counts(pl):
-    """Keys of values are named, however close to the monitor those of counts and losses are."""
-    stop = pl.callbacks.EarlyStopping("val/NDCG@20", mode="max")
-    with pytest.raises(ValueError, match=r"Logged keys are (val/(HR|NDCG)@\d+, ){3}\.\.\."):
-        fit(pl, stop, RecMetricsCallback(["HR", "NDCG"], k=[5, 10], log_counts=True))
+def test_a_monitor_of_a_metric_that_should_fall_has_the_mode_min(pl, tmp_path):
+    keep = keep_by(pl, tmp_path, "val/Place@10", "min")
+    fit(pl, RecMetricsCallback([Place(10)]), keep)
 
-
-def test_a_metric_that_should_fall(pl, tmp_path):
-    """A monitor of a metric that should fall must have mode "min", and monitors of other metrics mode "max"."""
-    callback = RecMetricsCallback(["HR", Place(10)], k=1)
-    keep = pl.callbacks.ModelCheckpoint(tmp_path, monitor="val/Place@10", mode="min")
-    fit(pl, callback, keep)
     assert keep.best_model_score is not None
-    for monitor, mode, better in (("val/Place@10", "max", "lower"), ("val/HR@1", "min", "higher")):
-        stop = pl.callbacks.EarlyStopping(monitor, mode=mode)
-        with pytest.raises(ValueError, match=f"monitor='{monitor}', mode='{mode}'.: {better} is better"):
-            fit(pl, callback, stop)
+
+
+def test_a_monitor_that_waits_for_a_metric_that_should_fall_to_rise_is_refused(pl):
+    with pytest.raises(ValueError, match=r"monitor='val/Place@10', mode='max'.*: lower is better"):
+        fit(pl, RecMetricsCallback([Place(10)]), stop_on(pl, None, "val/Place@10"))
 
 
 @pytest.mark.parametrize(
@@ -264,33 +331,40 @@ def test_a_metric_that_should_fall(pl, tmp_path):
         ("max", "val/hr1", "monitor='val/hr1'.: nothing logs that key. Logged keys are val/HR@1"),
     ],
 )
-def test_schedulers_are_checked_too(mode, monitor, message, pl):
-    """A scheduler that waits for our keys to fall, or has a misspelt monitor, raises an error before it does harm."""
-
+def test_a_scheduler_of_the_wrong_mode_or_key_is_refused_before_the_first_step(mode, monitor, message, pl):
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode)
         return [optimizer], [{"scheduler": scheduler, "monitor": monitor, "strict": False}]
 
     module = make_module(pl, configure_optimizers=configure_optimizers)
+
     with pytest.raises(ValueError, match=f"scheduler .{message}"):
-        fit(pl, RecMetricsCallback("HR", k=1), module=module)
+        fit(pl, hits(), module=module)
     assert module.trainer.global_step == 0
 
 
-def test_monitors_with_several_loaders_or_stages(pl):
-    """Monitors are checked against the keys of all callbacks and loaders; a stage not asked for logs nothing."""
-    one, other = RecMetricsCallback("HR", k=1), RecMetricsCallback("HR", k=2)
-    two, named = [loader(DATA)] * 2, {"valid": loader(DATA), "test": loader(DATA)}
-    for monitor, loaders, number in (
-        ("val/HR@2/dataloader_idx_1", two, 4),
-        ("test/HR@2", named, 4),
-        ("val/HR@2", loader(DATA), 2),
-    ):
-        stop = pl.callbacks.EarlyStopping(monitor, mode="max")
-        assert len(logged(fit(pl, stop, one, other, loaders=loaders))) == number
-    stop = pl.callbacks.EarlyStopping("val/HR@1", mode="max")
+@pytest.mark.parametrize(
+    ("monitor", "loaders"),
+    [("val/HR@2/dataloader_idx_1", [DATA, DATA]), ("val/HR@2", [DATA]), ("val/HR@1", [DATA])],
+)
+def test_a_monitor_may_read_any_callback_and_loader(monitor, loaders, pl):
+    run = fit(pl, stop_on(pl, None, monitor), hits(1), hits(2), loaders=[loader(data) for data in loaders])
+
+    assert len(logged(run)) == 2 * len(loaders)
+
+
+def test_a_monitor_may_read_a_loader_by_its_name(pl):
+    run = fit(pl, stop_on(pl, None, "test/HR@1"), hits(), loaders={"valid": loader(DATA), "test": loader(DATA)})
+
+    assert set(logged(run)) == {"valid/HR@1", "test/HR@1"}
+
+
+def test_a_monitor_without_the_ending_of_one_of_two_loaders_is_refused(pl):
     with pytest.raises(ValueError, match=r"Logged keys are .*val/HR@1/dataloader_idx_"):
-        fit(pl, stop, one, loaders=two)
+        fit(pl, stop_on(pl, None, "val/HR@1"), hits(), loaders=[loader(DATA), loader(DATA)])
+
+
+def test_a_monitor_of_a_stage_that_is_left_out_is_refused(pl):
     with pytest.raises(ValueError, match="nothing logs that key"):
-        fit(pl, stop, RecMetricsCallback("HR", k=1, stages="test"))
+        fit(pl, stop_on(pl, None, "val/HR@1"), hits(stages="test"))

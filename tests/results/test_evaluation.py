@@ -11,71 +11,92 @@ import torchrecmetrics as trm
 
 COLUMNS = ["metric", "k", "group", "value", "standard_error", "low", "high", "num_users"]
 TRUTH = {"user": ["al", "bo"], "item": ["x", "y"]}
+LISTS = {"al": ["w", "x"], "zoe": ["x", "y"]}
+"""Of two users with a relevant item, al has it at rank 2 and bo has no list."""
 
 
-def made(metrics=None):
-    metrics = ["HR", trm.NDCG(2, gain="exponential"), "RPrecision"] if metrics is None else metrics
-    k = [1, 2] if isinstance(metrics, list) and isinstance(metrics[0], str) and metrics[0] == "HR" else None
-    return trm.evaluate_lists(metrics, {"al": ["w", "x"], "zoe": ["x", "y"]}, target=TRUTH, k=k)
+def with_and_without_cutoffs():
+    return trm.evaluate_lists(["HR@1", "HR@2", trm.NDCG(2, gain="exponential"), "RPrecision"], LISTS, target=TRUTH)
 
 
-def test_columns_are_those_of_every_result():
-    """A result has one row per metric and cut-off, without groups and without the prefix of keys."""
-    columns = made().to_dict()
+def only(name):
+    return lambda: trm.evaluate_lists(name, LISTS, target=TRUTH)
+
+
+KINDS = pytest.mark.parametrize(
+    "make", [with_and_without_cutoffs, only("HR@1"), only("RPrecision")], ids=["both", "with k", "without k"]
+)
+
+
+def test_a_result_has_a_row_per_metric_and_cutoff():
+    columns = with_and_without_cutoffs().to_dict()
 
     assert list(columns) == COLUMNS
     assert columns["metric"] == ["HR", "HR", "NDCG-exponential", "RPrecision"]
     assert (columns["k"], columns["num_users"], {*columns["group"]}) == ([1, 2, 2, None], [2] * 4, {None})
-    assert made(trm.RecMetricCollection(["HR", "MRR"], k=1, prefix="val/")).to_dict()["metric"] == ["HR", "MRR"]
+
+
+def test_names_of_metrics_have_no_prefix():
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=1, prefix="val/")
+
+    assert trm.evaluate_lists(collection, LISTS, target=TRUTH).to_dict()["metric"] == ["HR", "MRR"]
 
 
 def test_rows_have_value_error_and_interval():
-    found = made()
-    columns = found.to_dict()
+    result = with_and_without_cutoffs()
+    columns = result.to_dict()
 
-    assert columns["value"] == [value.item() for value in found.values()]
-    assert columns["standard_error"] == [error.item() for error in found.standard_errors.values()]
-    assert [*zip(columns["low"], columns["high"], strict=True)] == [found.confidence_intervals[key] for key in found]
+    assert columns["value"] == [value.item() for value in result.values()]
+    assert columns["standard_error"] == [error.item() for error in result.standard_errors.values()]
+    assert [*zip(columns["low"], columns["high"], strict=True)] == [result.confidence_intervals[key] for key in result]
 
 
-@pytest.mark.parametrize("metrics", [None, ["HR"], ["RPrecision"]])
-def test_columns_of_pandas_have_types_that_do_not_depend_on_the_values(metrics):
+@KINDS
+def test_columns_of_pandas_have_types_that_do_not_depend_on_the_values(make):
     pytest.importorskip("pandas")
-    found = made(metrics)
-    frame = found.to_pandas()
+    result = make()
+    frame = result.to_pandas()
 
-    assert list(frame.columns) == COLUMNS
     assert [str(frame[name].dtype) for name in ("k", "value", "low", "high")] == ["Int64", *["float64"] * 3]
-    assert frame["value"].tolist() == found.to_dict()["value"]
-    assert frame["k"].isna().tolist() == [k is None for k in found.to_dict()["k"]]
+    assert frame["value"].tolist() == result.to_dict()["value"]
+    assert frame["k"].isna().tolist() == [k is None for k in result.to_dict()["k"]]
 
 
-@pytest.mark.parametrize("metrics", [None, ["HR"], ["RPrecision"]])
-def test_columns_of_polars_have_types_that_do_not_depend_on_the_values(metrics):
+@KINDS
+def test_columns_of_polars_have_types_that_do_not_depend_on_the_values(make):
     pl = pytest.importorskip("polars")
-    frame = made(metrics).to_polars()
+    frame = make().to_polars()
 
-    assert frame.to_dict(as_series=False) == made(metrics).to_dict()
+    assert frame.to_dict(as_series=False) == make().to_dict()
     assert [*frame.schema.values()] == [pl.String, pl.Int64, pl.String, *[pl.Float64] * 4, pl.Int64]
+
+
+def test_a_missing_library_is_named_with_the_way_to_install_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+
+    with pytest.raises(ImportError, match="pandas is not installed: pip install pandas"):
+        only("HR@1")().to_pandas()
 
 
 ONE_USER = {"lists": {"al": ["x"]}, "target": {"user": ["al"], "item": ["x"]}}
 
 
-def test_json_is_strict():
-    """JSON has null for NaN, and the counts beside the rows."""
-    found = trm.evaluate_lists("HR@1", **ONE_USER)
-    read = json.loads(found.to_json(), parse_constant=pytest.fail)
+def test_json_has_null_for_nan_and_counts_beside_the_rows():
+    result = trm.evaluate_lists("HR@1", **ONE_USER)
+    read = json.loads(result.to_json(), parse_constant=pytest.fail)
+
     assert read["rows"] == [dict(zip(COLUMNS, ["HR", 1, None, 1.0, None, None, None, 1], strict=True))]
-    counts = {"num_users": 1, "num_skipped": 0, "num_unreachable": 0, "num_tied": 0}
     of_lists = ("unserved", "left_out", "unlisted", "unknown", "repeated", "cut_ties", "without_history", "unmet")
+    counts = {"num_users": 1, "num_skipped": 0, "num_unreachable": 0, "num_tied": 0}
     assert read["counts"] == counts | {f"num_{name}": 0 for name in (*of_lists, "excluded")}
-    assert "\n" not in found.to_json(indent=None)
 
 
-def test_tables():
-    """Markdown and LaTeX leave out empty columns and escape special characters."""
-    assert made(["HR", "RPrecision"]).to_markdown() == (
+def test_json_without_indent_is_one_line():
+    assert "\n" not in trm.evaluate_lists("HR@1", **ONE_USER).to_json(indent=None)
+
+
+def test_markdown_leaves_out_empty_columns():
+    assert trm.evaluate_lists(["HR@1", "HR@2", "RPrecision"], LISTS, target=TRUTH).to_markdown() == (
         "| metric     |   k |  value | standard_error |    low |   high | num_users |\n"
         "| ---------- | --: | -----: | -------------: | -----: | -----: | --------: |\n"
         "| HR         |   1 | 0.0000 |         0.0000 | 0.0000 | 0.9878 |         2 |\n"
@@ -83,95 +104,24 @@ def test_tables():
         "| RPrecision |     | 0.0000 |         0.0000 | 0.0000 | 0.9878 |         2 |"
     )
 
-    def hits(ranking, k, *, scale_by=1):
-        return ranking.hits(k).sum(-1).double() * scale_by
 
+def test_latex_escapes_special_characters():
     class Hits(trm.RankingMetric):
-        formula = staticmethod(hits)
+        @staticmethod
+        def formula(ranking, k, *, scale_by=1):
+            return ranking.hits(k).sum(-1).double() * scale_by
 
-    assert made([Hits(2, scale_by=3)]).to_latex() == (
+    assert trm.evaluate_lists([Hits(2, scale_by=3)], LISTS, target=TRUTH).to_latex() == (
         "% \\usepackage{booktabs}\n\\begin{tabular}{lrrrrrr}\n\\toprule\n"
         "metric & k & value & standard\\_error & low & high & num\\_users \\\\\n\\midrule\n"
         "Hits-scale\\_by3 & 2 & 1.5000 & 1.5000 & $-$17.5593 & 20.5593 & 2 \\\\\n\\bottomrule\n\\end{tabular}"
     )
 
 
-def test_a_library_that_is_not_there(monkeypatch):
-    """A missing library is named in the error, with the way to install it."""
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ImportError, match="pandas is not installed: pip install pandas"):
-        made().to_pandas()
+def test_notebooks_show_the_cells_and_lines_of_the_text_escaped():
+    result = trm.evaluate_lists({"<HR>": trm.HR(1)}, {"al": ["x"], "bo": ["x"]}, target=TRUTH)
 
-
-def test_results_can_be_pickled():
-    """Results are pickled with their counts, and recommendations with their ids."""
-    found = made()
-    assert pickle.loads(pickle.dumps(found)).to_dict() == found.to_dict()
-    had = trm.Interactions.from_frame(TRUTH)
-    recommended = trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=had)
-    assert pickle.loads(pickle.dumps(recommended)).to_dict() == recommended.to_dict()
-
-
-def test_a_collection_returns_the_same_result_as_evaluate():
-    """`collection.result()` has the values, errors, counts and table of `evaluate`; `compute()` stays a plain dict."""
-    test = trm.Interactions.from_columns([0, 1, 2], [0, 1, 1], num_users=3, num_items=2)
-    by_evaluate = trm.evaluate(["HR", "MRR"], torch.eye(3, 2), torch.eye(2), target=test, k=1)
-    collection = trm.RecMetricCollection(["HR", "MRR"], k=1)
-    collection.update(torch.eye(3, 2), torch.tensor([0, 1, 1]))
-    found = collection.result()
-    assert type(found) is type(by_evaluate) is trm.Evaluation
-    assert found.to_dict() == by_evaluate.to_dict()
-    assert (str(found), found.counts()) == (str(by_evaluate), by_evaluate.counts())
-    assert type(collection.compute()) is dict
-    assert collection.compute() == found
-
-
-@pytest.mark.parametrize("metric", [trm.MRR(2), trm.MedianRank(), trm.NDCG(1, empty_target_action="neg")])
-def test_one_metric_has_a_result_as_a_collection_has(metric):
-    """`metric.result()` prints, exports and counts as the result of a collection of this metric, after each update."""
-    collection = trm.RecMetricCollection([metric])
-    for target in ([0, 1, -1], [1, 1, 0]):
-        for updated in (metric, collection):
-            updated.update(torch.eye(3, 2), torch.tensor(target))
-        found, expected = metric.result(), collection.result()
-        assert type(found) is trm.Evaluation
-        assert (str(found), found.counts(), found.to_dict()) == (str(expected), expected.counts(), expected.to_dict())
-        assert found[metric.label] == metric.compute()
-
-
-def test_a_result_of_a_collection_has_groups_rows_and_the_counts_of_all_updates():
-    """Accumulators show in the result, and a later result counts later updates too."""
-    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm"), trm.KeptRows()])
-    scores = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
-    collection.update(scores, torch.tensor([1, 1]), groups=torch.tensor([0, 1]), row_ids=torch.tensor([4, 5]))
-    assert collection.result().floats() == {"HR@1": 0.5, "HR@1/cold": 1.0, "HR@1/warm": 0.0}
-    collection.update(scores[:1], torch.tensor([1]), groups=torch.tensor([1]), row_ids=torch.tensor([6]))
-    found = collection.result()
-    assert found.groups.to_dict()["value"] == [1.0, 0.5]
-    assert found.rows.to_dict() == {"id": [4, 5, 6], "HR@1": [1.0, 0.0, 1.0]}
-    assert found.num_users == 3
-
-
-def test_one_user_has_no_interval_in_words():
-    """One user has neither error nor interval, and the table says so; of several groups the others keep theirs."""
-    one = trm.evaluate_lists("HR@1", **ONE_USER)
-    assert str(one) == "HR@1  1.0000\n1 user\nno standard error and no interval for one user"
-    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm")])
-    scores, groups = torch.tensor([[0.1, 0.9]]).expand(3, 2), torch.tensor([0, 1, 1])
-    collection.update(scores, torch.tensor([1, 1, 0]), groups=groups)
-    assert str(collection.result()).splitlines()[1:] == [
-        "HR@1/cold  1.0000",
-        "HR@1/warm  0.5000 ± 0.5000",
-        "3 users",
-        "± standard error; no interval for fewer than 10 users",
-    ]
-    assert "<td>cold</td><td>1.0000</td>" in collection.result().groups._repr_html_()
-
-
-def test_notebooks_show_a_table():
-    """HTML holds the cells and lines of the text, escaped."""
-    found = trm.evaluate_lists({"<HR>": trm.HR(1)}, {"al": ["x"], "bo": ["x"]}, target=TRUTH)
-    assert found._repr_html_() == (
+    assert result._repr_html_() == (
         "<table>\n<tr><td>metric</td><td>value, error</td></tr>\n"
         "<tr><td>&lt;HR&gt;</td><td>0.5000 ± 0.5000</td></tr>\n</table>\n"
         "<p>2 users, 1 relevant item in no list (such as &#x27;y&#x27;; lists have such as &#x27;x&#x27;)</p>\n"
@@ -179,37 +129,150 @@ def test_notebooks_show_a_table():
     )
 
 
-def test_table_of_few_users():
-    """Fewer than 10 users have standard errors but no intervals, as the table's last line says; 10 users have both."""
-    ten = [trm.Interactions.from_columns(range(n), range(n), num_users=n, num_items=20) for n in (9, 10)]
-    users = torch.eye(20).where(torch.arange(20)[:, None] < 6, 0)  # six hit at k = 1
-    few, enough = (trm.evaluate("HR", users[: len(t)], torch.eye(20), target=t, k=1, ties="realistic") for t in ten)
-    low, high = few.confidence_intervals["HR@1"]
-    assert low < few["HR@1"] == 6 / 9 < high
-    assert str(few).splitlines() == [
-        f"HR@1  {6 / 9:.4f} ± {math.sqrt(6 / 9 * 3 / 9 / 8):.4f}",
-        "9 users",
-        "± standard error; no interval for fewer than 10 users",
-    ]
-    low, high = enough.confidence_intervals["HR@1"]
-    assert str(enough).splitlines() == [
-        f"HR@1  0.6000 ± {math.sqrt(0.6 * 0.4 / 9):.4f}  [{low:.4f}, {high:.4f}]",
+def recommendations():
+    return trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=trm.Interactions.from_frame(TRUTH))
+
+
+@pytest.mark.parametrize("make", [with_and_without_cutoffs, recommendations])
+def test_a_result_can_be_pickled(make):
+    result = make()
+
+    assert pickle.loads(pickle.dumps(result)).to_dict() == result.to_dict()
+
+
+# results of collections and metrics
+
+
+def shown(result):
+    """Return all that a result shows."""
+    return type(result), str(result), result.counts(), result.to_dict()
+
+
+def test_a_collection_has_the_result_of_evaluate():
+    test = trm.Interactions.from_columns([0, 1, 2], [0, 1, 1], num_users=3, num_items=2)
+    evaluation = trm.evaluate(["HR", "MRR"], torch.eye(3, 2), torch.eye(2), target=test, k=1)
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=1)
+    collection.update(torch.eye(3, 2), torch.tensor([0, 1, 1]))
+
+    assert shown(collection.result()) == shown(evaluation)
+
+
+def test_compute_returns_a_plain_dict_of_the_values_of_the_result():
+    collection = trm.RecMetricCollection(["HR", "MRR"], k=1)
+    collection.update(torch.eye(3, 2), torch.tensor([0, 1, 1]))
+
+    assert type(collection.compute()) is dict
+    assert collection.compute() == collection.result()
+
+
+@pytest.mark.parametrize("metric", [trm.MRR(2), trm.MedianRank(), trm.NDCG(1, empty_target_action="neg")])
+def test_a_metric_has_the_result_of_a_collection_of_it(metric):
+    """After a second update, too."""
+    collection = trm.RecMetricCollection([metric])
+    for target in (torch.tensor([0, 1, -1]), torch.tensor([1, 1, 0])):
+        metric.update(torch.eye(3, 2), target)
+        collection.update(torch.eye(3, 2), target)
+
+        assert shown(metric.result()) == shown(collection.result())
+        assert metric.result()[metric.label] == metric.compute()
+
+
+def test_a_result_has_groups_and_rows_and_counts_later_updates():
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm"), trm.KeptRows()])
+    collection.update(torch.tensor([1, 2]), depth=2, groups=torch.tensor([0, 1]), row_ids=torch.tensor([4, 5]))
+    first = collection.result().floats()
+    collection.update(torch.tensor([1]), depth=2, groups=torch.tensor([1]), row_ids=torch.tensor([6]))
+    result = collection.result()
+
+    assert first == {"HR@1": 1 / 2, "HR@1/cold": 1, "HR@1/warm": 0}
+    assert (result.groups.to_dict()["value"], result.num_users) == ([1, 1 / 2], 3)
+    assert result.rows.to_dict() == {"id": [4, 5, 6], "HR@1": [1, 0, 1]}
+
+
+# the table
+
+
+def hits_at_1(num_hits, num_users, **options):
+    """Evaluate HR@1 of users of whom the first `num_hits` hit."""
+    target = trm.Interactions.from_columns(range(num_users), range(num_users), num_users=num_users, num_items=20)
+    users = torch.eye(20).where(torch.arange(20)[:, None] < num_hits, 0)[:num_users]
+    return trm.evaluate("HR", users, torch.eye(20), target=target, k=1, ties="realistic", **options)
+
+
+def test_one_user_has_neither_error_nor_interval():
+    text = str(trm.evaluate_lists("HR@1", **ONE_USER))
+
+    assert text == "HR@1  1.0000\n1 user\nno standard error and no interval for one user"
+
+
+def test_fewer_than_10_users_have_an_error_and_no_interval():
+    """The error of 6 hits of 9 is sqrt(6 / 9 x 3 / 9 / 8) = 0.1667."""
+    result = hits_at_1(6, 9)
+    low, high = result.confidence_intervals["HR@1"]
+
+    text = "HR@1  0.6667 ± 0.1667\n9 users\n± standard error; no interval for fewer than 10 users"
+    assert str(result) == text
+    assert low < result["HR@1"] == 6 / 9 < high
+
+
+def test_10_users_have_an_error_and_an_interval():
+    """The error of 6 hits of 10 is sqrt(0.6 x 0.4 / 9) = 0.1633."""
+    result = hits_at_1(6, 10)
+    low, high = result.confidence_intervals["HR@1"]
+
+    assert str(result).splitlines() == [
+        f"HR@1  0.6000 ± 0.1633  [{low:.4f}, {high:.4f}]",
         "10 users",
         "± standard error, [95 % interval]; compare models with trm.compare, not by intervals",
     ]
-    groups = trm.Groups(torch.tensor([0] * 8 + [1] * 2), ["many", "two"])
-    lines = str(trm.evaluate("HR", users[:10], torch.eye(20), target=ten[1], k=1, groups=groups)).splitlines()
+
+
+def test_a_group_of_few_users_has_no_interval_beside_those_that_have_one():
+    lines = str(hits_at_1(6, 10, groups=trm.Groups(torch.tensor([0] * 8 + [1] * 2), ["many", "two"]))).splitlines()
+
     assert ["[" in line for line in lines[:3]] == [True, False, False]
     assert lines[-1].startswith("± standard error, [95 % interval] from 10 users on; compare models")
 
 
-def test_table_stays_within_bounds():
-    """Intervals of metrics with only one known bound, such as Novelty, end at this bound."""
-    names = ["AveragePopularity", "CategoryShare", "Novelty", "PopularityLift"]
-    assert [getattr(trm, name).bounds for name in names] == [(0, math.inf)] * 3 + [(-1, math.inf)]
+def cold_and_warm():
+    """Return the result of a cold user and two warm ones, of whom one does not hit."""
+    collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm")])
+    collection.update(torch.tensor([1, 1, 2]), depth=2, groups=torch.tensor([0, 1, 1]))
+    return collection.result()
+
+
+def test_a_group_of_one_user_has_no_error_beside_those_that_have_one():
+    assert str(cold_and_warm()).splitlines()[1:] == [
+        "HR@1/cold  1.0000",
+        "HR@1/warm  0.5000 ± 0.5000",
+        "3 users",
+        "± standard error; no interval for fewer than 10 users",
+    ]
+
+
+def test_notebooks_show_groups_by_name():
+    assert "<td>cold</td><td>1.0000</td>" in cold_and_warm().groups._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds"),
+    [
+        (trm.AveragePopularity, (0, math.inf)),
+        (trm.CategoryShare, (0, math.inf)),
+        (trm.Novelty, (0, math.inf)),
+        (trm.PopularityLift, (-1, math.inf)),
+    ],
+)
+def test_a_metric_without_an_upper_bound_has_a_lower_one(metric, bounds):
+    assert metric.bounds == bounds
+
+
+def test_an_interval_ends_at_the_only_known_bound():
+    """Novelty is -log2(1 / 8) = 3 in one of 12 rows, and 0 in the others."""
     novelty = trm.Novelty(1, catalogue=trm.Catalogue(3, popularity=torch.tensor([8, 1, 2]), num_users=8))
     novelty.update(torch.tensor([[0.9, 0.1, 0.5]] * 11 + [[0.1, 0.9, 0.5]]))
-    assert novelty.compute() == pytest.approx(3 / 12)  # -log2(1 / 8) in one of 12 rows
     low, high = novelty.confidence_interval()
+
+    assert novelty.compute() == pytest.approx(3 / 12)
     assert low == 0 < 3 / 12 < high
     assert novelty.confidence_interval(method="student")[0] < 0
