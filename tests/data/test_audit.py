@@ -40,24 +40,36 @@ def split_of(changes=None, extra_users=(), extra_items=()):
     return LogSplit(*(log_of(part, user_ids=users, item_ids=items) for part in parts.values()))
 
 
-def test_a_clean_split_has_no_faults():
-    """The report of a clean split has no faults and states the split's size, on any default device."""
-    report = trm.audit(split_of())
-    assert report.faults == ()
-    assert str(report).endswith("\n0 faults")
-    assert str(report).startswith("LogSplit: train 240, valid 60, test 60 events\n      events ")
-    assert (report["users"].number, report["items"].number, report["pairs"].number) == (30, 40, 360)
-    for line in (
+@pytest.fixture(scope="module")
+def clean_report():
+    return trm.audit(split_of())
+
+
+def test_a_clean_split_has_no_faults(clean_report):
+    assert clean_report.faults == ()
+    assert str(clean_report).endswith("\n0 faults")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "LogSplit: train 240, valid 60, test 60 events\n      events ",
         "360 events of all parts, times 1000 to 3059",
+        "30 users of all parts occur; text, 'u0' to 'u9'",
         "40 items of all parts occur; text, 'i0' to 'i9'",
-        "density 0.3",
+        "360 different pairs of user and item in all parts, density 0.3\n",  # 360 / (30 * 40)
         "events of all parts are with the most popular item: ",
         "users of test have the most popular item of train",
         "no_train           0 train parts are empty\n",
-    ):
-        assert line in str(report)
+    ],
+)
+def test_a_report_states_the_size_of_the_split(line, clean_report):
+    assert line in str(clean_report)
+
+
+def test_a_report_is_the_same_on_another_default_device(clean_report):
     with torch.device("meta"):
-        assert str(trm.audit(split_of())) == str(report)
+        assert str(trm.audit(split_of())) == str(clean_report)
 
 
 HITS = {
@@ -66,70 +78,80 @@ HITS = {
 }
 ONE_TIME = {part: {row: (*event[:2], 7) for row, event in enumerate(events)} for part, events in clean().items()}
 LATE_TRAIN = {"train": {239: ("u29", "i24", 3060)}, "test": {29: ("u29", "i33", 9999), 59: ("u29", "i36", 9999)}}
-PLANTED = {  # the fault: what is changed, how many there are, the example in the report, and the faults that it causes
-    "in_train": ({"test": {4: ("u9", "i23", 3004)}}, 1, "user 'u9', item 'i23'", ()),
-    "in_valid": ({"test": {4: ("u4", "i12", 3004)}}, 1, "user 'u4', item 'i12'", ()),
+PLANTED = [  # the fault, what is changed, how many there are, the example in the report, and the faults that it causes
+    ("in_train", {"test": {4: ("u9", "i23", 3004)}}, 1, "user 'u9', item 'i23'", ()),
+    ("in_valid", {"test": {4: ("u4", "i12", 3004)}}, 1, "user 'u4', item 'i12'", ()),
     # the last event of train is of u29, so only other users' test events are older
-    "before_train_ends": (LATE_TRAIN, 58, "user 'u0', item 'i30' at 3000, train ends at 3060", ()),
-    "before_own_train": ({"test": {5: ("u5", "i25", 1)}}, 1, "user 'u5', item 'i25' at 1", ("before_train_ends",)),
-    "equal_times": ({"test": {29: ("u29", "i33", 1239)}}, 1, "user 'u29', item 'i33' at 1239", ()),
-    "unseen_users": ({"test": [("nobody", "i1", 4000)]}, 1, "user 'nobody', item 'i1'", ()),
-    "unseen_items": ({"test": [("u1", "new", 4000)]}, 1, "user 'u1', item 'new'", ()),
-    "repeated_events": ({"train": [("u7", "i9", 1007)]}, 1, "user 'u7', item 'i9'", ()),
-    "empty_ids": ({"train": {11: ("u11", "nan", 1011)}}, 1, "user 'u11', item 'nan'", ()),
-    "one_time": (ONE_TIME, 360, "7", ("equal_times",)),
-    "time_units": ({"test": {59: ("u29", "i36", 3_059_000)}}, 1, "3059000, median", ()),
-    "head_share": ({"train": [(f"u{n % 30}", "i5", 1100 + n) for n in range(400)]}, 408, "item 'i5'", ("in_train",)),
-    "heaviest_user": ({"train": [("u3", f"i{n % 40}", 1300 + n) for n in range(100)]}, 112, "user 'u3'", ("in_train",)),
-    "popular_item": (HITS, 20, "item 'hit'", ()),
-    "no_test": ({"test": None}, 1, "1 test part is empty", ()),
-    "no_train": ({"train": None}, 1, "", ("unseen_users", "unseen_items")),
-}
+    ("before_train_ends", LATE_TRAIN, 58, "user 'u0', item 'i30' at 3000, train ends at 3060", ()),
+    ("before_own_train", {"test": {5: ("u5", "i25", 1)}}, 1, "user 'u5', item 'i25' at 1", ("before_train_ends",)),
+    ("equal_times", {"test": {29: ("u29", "i33", 1239)}}, 1, "user 'u29', item 'i33' at 1239", ()),
+    ("unseen_users", {"test": [("nobody", "i1", 4000)]}, 1, "user 'nobody', item 'i1'", ()),
+    ("unseen_items", {"test": [("u1", "new", 4000)]}, 1, "user 'u1', item 'new'", ()),
+    ("repeated_events", {"train": [("u7", "i9", 1007)]}, 1, "user 'u7', item 'i9'", ()),
+    ("empty_ids", {"train": {11: ("u11", "nan", 1011)}}, 1, "user 'u11', item 'nan'", ()),
+    ("one_time", ONE_TIME, 360, "7", ("equal_times",)),
+    ("time_units", {"test": {59: ("u29", "i36", 3_059_000)}}, 1, "3059000, median", ()),
+    ("head_share", {"train": [(f"u{n % 30}", "i5", 1100 + n) for n in range(400)]}, 408, "item 'i5'", ("in_train",)),
+    ("heaviest_user", {"train": [("u3", f"i{n % 40}", 1300 + n) for n in range(100)]}, 112, "user 'u3'", ("in_train",)),
+    ("popular_item", HITS, 20, "item 'hit'", ()),
+    ("no_test", {"test": None}, 1, "1 test part is empty", ()),
+    ("no_train", {"train": None}, 1, "", ("unseen_users", "unseen_items")),
+]
 
 
-@pytest.mark.parametrize("fault", PLANTED)
-def test_planted_faults_are_found(fault):
-    """Each planted fault is found with its number and an example, and the only other faults are those it causes."""
-    changes, number, example, more = PLANTED[fault]
+@pytest.mark.parametrize(("fault", "changes", "number", "example", "caused"), PLANTED, ids=[row[0] for row in PLANTED])
+def test_a_planted_fault_is_found_with_its_number_and_an_example(fault, changes, number, example, caused):
     report = trm.audit(split_of(changes))
-    assert set(report.faults) == {fault, *more}
-    assert report[fault].number == number
+
+    assert set(report.faults) == {fault, *caused}
+    assert (report[fault].number, f"FAULT {fault} " in str(report)) == (number, True)
     assert example in str(report[fault])
-    assert f"FAULT {fault} " in str(report)
 
 
 @pytest.mark.parametrize("time", [999, 1000, 1239, 1240])
 def test_who_train_has_never_seen_has_no_time_there(time):
     """A user without train events has no fault about own times, whatever the time of the test event."""
     report = trm.audit(split_of({"test": [("nobody", "i1", time)]}))
+
     assert set(report.faults) - {"before_train_ends"} == {"unseen_users"}
 
 
-def test_ids_without_events_are_counted():
-    """Ids without events are a fault in a split, where nobody can have them, but not in a log, which may be a part."""
-    split = split_of(extra_users=["zz"], extra_items=["i400", "i401"])
-    report = trm.audit(split)
-    assert set(report.faults) == {"unused_users", "unused_items"}
+def test_ids_without_events_are_a_fault_of_a_split():
+    report = trm.audit(split_of(extra_users=["zz"], extra_items=["i400", "i401"]))
     says = "items of the vocabulary have no event in any part"
+
+    assert set(report.faults) == {"unused_users", "unused_items"}
     assert str(report["unused_items"]) == f"2 of 42 (4.8%) {says}: item 'i400'"
-    assert trm.audit(split.train).faults == ()
 
 
-def test_a_log_is_looked_at_alone():
-    """A log, which has no parts that could leak, is audited alone; the number -1 is a missing id."""
+def test_ids_without_events_are_no_fault_of_a_log():
+    """A log may be one part."""
+    assert trm.audit(split_of(extra_users=["zz"]).train).faults == ()
+
+
+def test_a_log_is_audited_without_parts():
+    """The number -1 is a missing id."""
     report = trm.audit(log_of([(1, 5, 1), (1, 5, 1), (2, 5, 1), (-1, 6, 2)]))
     repeated = "1 of 4 (25.0%) events repeat the user, item and time of another: user 1, item 5"
 
     assert set(report.faults) == {"repeated_events", "empty_ids", "head_share"}
     assert str(report["repeated_events"]) == repeated
-    assert str(report["popular_item"]) == "2 of 3 (66.7%) users have the most popular item: item 5"
     assert "part" not in str(report)
+
+
+def test_a_popular_item_is_no_fault_of_a_log():
+    finding = trm.audit(log_of([(1, 5, 1), (2, 5, 1), (3, 6, 2)]))["popular_item"]
+
+    assert str(finding) == "2 of 3 (66.7%) users have the most popular item: item 5"
+    assert not finding.wrong
+
+
+def test_a_report_is_a_mapping_of_findings():
+    report = trm.audit(log_of([(1, 5, 1)]))
+
     assert len(report) == len(list(report)) == 14
-
-
-def test_a_misspelt_finding_is_told_the_nearest():
     with pytest.raises(KeyError, match="there is no finding 'popular_itm'; did you mean 'popular_item'"):
-        trm.audit(log_of([(1, 5, 1)]))["popular_itm"]
+        report["popular_itm"]
 
 
 @pytest.mark.parametrize(("users", "says"), [([1, -1, 2], "whole numbers, -1 to 2"), ([*"bam"], "text, 'a' to 'm'")])
@@ -140,66 +162,73 @@ def test_ids_have_a_range(users, says):
     assert says in trm.audit(log)["users"].says
 
 
-def test_users_that_are_held_out():
-    """A split by users has no order of time, and no held-out user or pair is unseen or leaked."""
+def test_users_that_are_held_out_have_no_order_and_are_not_unseen():
     report = trm.audit(split_of().train.split_users(2))
+
     assert "the most popular item of fit and train" in report["popular_item"].says
     assert "before_train_ends" not in report
     assert (report["unseen_users"].number, report["in_train"].number) == (0, 0)
 
 
-def test_splits_of_interactions_are_looked_at_without_times():
-    """Splits of interactions are audited by row number if they have no vocabularies, without findings about times."""
+def test_parts_of_interactions_are_audited_by_row_number_without_times():
     train = Interactions.from_columns([0, 0, 1, 2], [0, 1, 0, 2], num_users=3, num_items=4)
     test = Interactions.from_columns([0, 1], [1, 3], num_users=3, num_items=4)
-    empty = Interactions.from_columns([], [], num_users=3, num_items=4)
-    report = trm.audit(LogSplit(train, empty, test))
+    report = trm.audit(LogSplit(train, train.without(train), test))
+
     assert {"in_train", "unseen_items"} <= set(report.faults)
     assert report["in_train"].example == "user 0, item 1"
     assert not {"before_train_ends", "equal_times", "one_time"} & set(report)
-    log = Log.from_frame({"user": list("aaabbb"), "item": list("xyzxyz")})
-    report = trm.audit(log.leave_last_out())
-    assert report["no_times"].number == 3
-    assert "no_times" not in report.faults
+
+
+def test_parts_without_times_are_said_to_be_so():
+    report = trm.audit(Log.from_frame({"user": list("aaabbb"), "item": list("xyzxyz")}).leave_last_out())
+
+    assert (report["no_times"].number, report["no_times"].wrong) == (3, False)
 
 
 def timed(users, items, times, unit):
     return Log.from_frame({"user": users, "item": items, "t": np.array(times, f"M8[{unit}]")}, time="t")
 
 
-def test_parts_with_vocabularies_of_their_own_are_matched():
-    """Parts with different vocabularies and units of time, as two files have them, are matched by id and by time."""
-    train = timed(["a", "b"], ["x", "y"], [86400, 172800], "s")
-    test = timed(["b", "c"], ["y", "x"], [172800001, 172799999], "ms")
-    report = trm.audit(LogSplit(train, test.take(torch.tensor([], dtype=torch.int64)), test))
+TRAIN = timed(["a", "b"], ["x", "y"], [86400, 172800], "s")
+TEST = timed(["b", "c"], ["y", "x"], [172800001, 172799999], "ms")
+
+
+def test_parts_with_vocabularies_and_units_of_their_own_are_matched():
+    """As two files have them: pairs are matched by id, and times by their value."""
+    report = trm.audit(LogSplit(TRAIN, TEST.take(torch.tensor([], dtype=torch.int64)), TEST))
+    early = "user 'c', item 'x' at 1970-01-02T23:59:59.999, train ends at 1970-01-03T00:00:00"
+
     assert report["in_train"].example == "user 'b', item 'y'"
-    example = "user 'c', item 'x' at 1970-01-02T23:59:59.999, train ends at 1970-01-03T00:00:00"
-    assert report["before_train_ends"].example == example
-    assert (report["before_train_ends"].number, report["equal_times"].number) == (1, 0)
-    assert report["unseen_users"].number == 1
-    with pytest.raises(ValueError, match="train has user_ids, valid has none: row 5 could mean two users"):
-        trm.audit(LogSplit(train, Interactions.from_columns([0], [0]), test))
-    with pytest.raises(TypeError, match="times are numbers in one part and datetimes in another"):
-        trm.audit(LogSplit(train, log_of([("b", "y", 3)]), test))
+    assert report["before_train_ends"][::3] == (1, early)
+    assert (report["equal_times"].number, report["unseen_users"].number) == (0, 1)
 
 
-@pytest.mark.parametrize("wrong", ["log.csv", torch.zeros(2), [1], (1, 2, 3)], ids=str)
-def test_what_cannot_be_audited_is_refused(wrong):
-    with pytest.raises(TypeError, match=r"audit takes logs and their splits, got .*: pass a Log, Interactions, or"):
-        trm.audit(wrong)
+NO_EVENTS = Log.from_frame({"user": [], "item": []})
+UNTIMED, ROWS = Log.from_frame({"user": [1], "item": [1]}), Interactions.from_columns([0], [0])
+TAKES = "audit takes logs and their splits, got .*: pass a Log, Interactions, or"
 
 
-def test_parts_that_cannot_be_audited_are_refused():
-    with pytest.raises(TypeError, match="valid must be a Log or Interactions, got NoneType"):
-        trm.audit(LogSplit(Log.from_frame({"user": [1], "item": [1]}), None, None))
-    with pytest.raises(ValueError, match="there are no events to audit"):
-        trm.audit(Log.from_frame({"user": [], "item": []}))
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        *((wrong, TypeError, TAKES) for wrong in ("log.csv", torch.zeros(2), [1], (1, 2, 3))),
+        (LogSplit(UNTIMED, None, None), TypeError, "valid must be a Log or Interactions, got NoneType"),
+        (LogSplit(TRAIN, ROWS, TEST), ValueError, "train has user_ids, valid has none: row 5 could mean two users"),
+        (LogSplit(TRAIN, log_of([("b", "y", 3)]), TEST), TypeError, "times are numbers in one part and datetimes in"),
+        (NO_EVENTS, ValueError, "there are no events to audit"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(what, error, message):
+    with pytest.raises(error, match=message):
+        trm.audit(what)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_in_any_unit_are_no_fault(unit):
-    """Datetimes in any unit are no fault, though 100 times a time in nanoseconds does not fit into 64 bits."""
+    """100 times a time in nanoseconds does not fit into 64 bits."""
     times = ["2020-01-01", "2021-01-01", "2020-06-01", "2022-01-01"]
+
     assert trm.audit(timed(list("aabb"), list("xyxy"), times, unit)).faults == ()
 
 
@@ -214,53 +243,59 @@ def of_times(times):
     ids=["days", "steps", "few days", "seconds from the start"],
 )
 def test_times_that_count_from_one_are_in_one_unit(times):
-    """Times that count from one are in one unit, though the first are less than a hundredth of most."""
+    """Though the first are less than a hundredth of most."""
     assert "time_units" not in trm.audit(of_times(times)).faults
 
 
 @pytest.mark.parametrize(("few", "most"), [(1000, 1), (1, 1000), (1, 10**9), (86_400_000, 1)])
 def test_times_in_two_units_are_a_fault(few, most):
-    """Times in two units are a fault, however far apart the units are and whichever has more events."""
+    """However far apart the units are, and whichever has more events: 10 of 90 are in the other one."""
     report = trm.audit(of_times([(1_500_000 + 10 * n) * (few if n % 9 == 4 else most) for n in range(90)]))
+
     assert report["time_units"][:2] == (10, 90)
     assert "time_units" in report.faults
 
 
 @pytest.mark.parametrize(("heaviest", "fault"), [(12, False), (80, False), (100, True)])
-def test_a_user_of_few_is_heavy_beside_the_others(heaviest, fault):
-    """One of ten users is a fault only with more than half of the events, which is 5 times the mean."""
+def test_a_user_of_ten_is_heavy_with_more_than_half_of_the_events(heaviest, fault):
+    """Half is 5 times the mean; each of the other nine has 10 events."""
     users = [user for user in range(10) for _ in range(heaviest if user == 4 else 10)]
-    report = trm.audit(Log.from_frame({"user": users, "item": list(range(len(users)))}))
-    assert ("heaviest_user" in report.faults) == fault
-    assert report["heaviest_user"].number == heaviest
+    finding = trm.audit(Log.from_frame({"user": users, "item": list(range(len(users)))}))["heaviest_user"]
+
+    assert (finding.number, finding.wrong) == (heaviest, fault)
+
+
+def parts_with(test):
+    """Return a split with these pairs in test."""
+    train = Log.from_frame({"user": [0, 0, 1, 1, 2, 2], "item": [0, 1, 2, 3, 4, 5]})
+    valid = Log.from_frame({"user": [0, 1], "item": [4, 0]})
+    return LogSplit(train, valid, Log.from_frame({"user": [u for u, _ in test], "item": [i for _, i in test]}))
 
 
 @pytest.mark.parametrize(
-    ("pairs", "fault"),
+    ("test", "fault"),
     [([(0, 1), (1, 5)], "in_train"), ([(0, 4), (1, 5)], "in_valid"), ([(0, 2)] * 2, "repeated_events")],
 )
-def test_a_leaked_pair_is_one_fault(pairs, fault):
-    """A test pair that is in train or validation is one fault, and not a repeated event as well."""
-    train = Log.from_frame({"user": [0, 0, 1, 1, 2, 2], "item": [0, 1, 2, 3, 4, 5]})
-    valid = Log.from_frame({"user": [0, 1], "item": [4, 0]})
-    test = Log.from_frame({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]})
-    report = trm.audit(LogSplit(train, valid, test))
+def test_a_leaked_pair_is_one_fault_and_no_repeated_event(test, fault):
+    report = trm.audit(parts_with(test))
+
     assert set(report.faults) - {"head_share", "unused_items", "unused_users", "popular_item"} == {fault}
     assert report[fault].number == 1
 
 
-def test_pairs_that_repeat_in_two_parts_are_counted_once():
-    """One pair of train is in validation, one of test twice."""
-    train = Log.from_frame({"user": [0, 0, 1, 1, 2, 2], "item": [0, 1, 2, 3, 4, 5]})
-    valid = Log.from_frame({"user": [0, 1], "item": [0, 5]})
-    test = Log.from_frame({"user": [0, 0], "item": [2, 2]})
+def test_events_of_train_that_repeat_in_validation_are_counted_beside_those_of_test():
+    train, _, test = parts_with([(0, 2), (0, 2)])
+    valid = Log.from_frame({"user": [0, 1], "item": [0, 5]})  # the first is in train
 
     assert trm.audit(LogSplit(train, valid, test))["repeated_events"].number == 1 + 1
 
 
-def test_blanks_around_ids():
-    """An id with blanks around it beside the same id without is a fault; blanks alone are none."""
-    events = {"user": ["al", "al ", "bo", "cy "], "item": ["x", "y", " x", "z"]}
-    assert trm.audit(Log.from_frame(events))["blank_ids"][:2] == (2, 4)
-    assert "blank_ids" in trm.audit(Log.from_frame(events)).faults
-    assert "blank_ids" not in trm.audit(Log.from_frame({"user": ["al "], "item": ["x"]})).faults
+def test_an_id_with_blanks_beside_the_same_without_is_a_fault():
+    report = trm.audit(Log.from_frame({"user": ["al", "al ", "bo", "cy "], "item": ["x", "y", " x", "z"]}))
+
+    assert report["blank_ids"][:2] == (2, 4)
+    assert "blank_ids" in report.faults
+
+
+def test_blanks_alone_are_no_fault():
+    assert not trm.audit(Log.from_frame({"user": ["al "], "item": ["x"]}))["blank_ids"].wrong

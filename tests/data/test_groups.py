@@ -29,35 +29,41 @@ TRAIN, TEST, USERS, ITEMS = random_data()
 def test_pandas_groups_the_rows_alike():
     groups = trm.group_users(TRAIN, bins=[0, 3, 6, 9])
     options = {"target": TEST, "exclude": TRAIN, "groups": groups, "keep_rows": True, "batch_size": 9}
-    found = trm.evaluate("NDCG@5", USERS, ITEMS, **options)
-    names = [groups.names[int(groups.codes[user])] for user in found.rows.ids]
-    by_group = pandas.Series(found.rows.values["NDCG@5"].numpy()).groupby(names)
-    table = found.groups.to_pandas().set_index("group")
+    result = trm.evaluate("NDCG@5", USERS, ITEMS, **options)
+    names = [groups.names[int(groups.codes[user])] for user in result.rows.ids]
+    by_group = pandas.Series(result.rows.values["NDCG@5"].numpy()).groupby(names)
+    table = result.groups.to_pandas().set_index("group")
 
     assert dict(table["value"]) == pytest.approx(dict(by_group.mean()), abs=1e-14)
     assert dict(table["num_users"]) == dict(by_group.count())
-    assert found.groups.counts() == {"num_empty": 0}
+    assert result.groups.counts() == {"num_empty": 0}
+
+
+TRUTH = {"user": ["al", "bo", "eve", "ida"], "item": ["x", "y", "x", "z"]}
+LISTS = {"al": ["x", "y"], "bo": ["x", "z"], "eve": ["x", "z"], "ida": ["z", "x"]}
 
 
 def test_lists_have_groups_by_id():
-    """Lists and groups are matched by user id; a user whom the groups do not know is in no group."""
-    truth = {"user": ["al", "bo", "eve", "ida"], "item": ["x", "y", "x", "z"]}
-    lists = {"al": ["x", "y"], "bo": ["x", "z"], "eve": ["x", "z"], "ida": ["z", "x"]}
+    """Only bo misses. The groups do not know ida, who is in none."""
     groups = Groups.from_column(["se", "de", "se", None], user_ids=["bo", "eve", "al", "kim"])
-    found = trm.evaluate_lists("HR", lists, target=truth, k=1, groups=groups)
-    assert numbers(found) == {"HR@1": 0.75, "HR@1/de": 1.0, "HR@1/se": 0.5}
-    with pytest.raises(ValueError, match="target has user_ids, groups has none: row 5 could mean two users"):
-        trm.evaluate_lists("HR", lists, target=truth, k=1, groups=Groups(tensor([0, 0, 0, 0]), ["a"]))
+    result = trm.evaluate_lists("HR@1", LISTS, target=TRUTH, groups=groups)
+
+    assert numbers(result) == {"HR@1": 3 / 4, "HR@1/de": 1 / 1, "HR@1/se": 1 / 2}
 
 
 def test_a_group_without_users_is_nan():
     groups = Groups(tensor([0, 0, 2]), ["a", "b", "c"])
-    assert groups.sizes == {"a": 2, "b": 0, "c": 1}
     target = Interactions.from_dense(torch.eye(3) > 0)
-    found = trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=target, groups=groups)
-    assert found["HR@1/a"] == found["HR@1/c"] == 1
-    assert found["HR@1/b"].isnan()
-    assert found.groups.counts() == {"num_empty": 1}
+    result = trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=target, groups=groups)
+
+    assert (result["HR@1/a"], result["HR@1/c"]) == (1, 1)
+    assert result["HR@1/b"].isnan()
+    assert result.groups.counts() == {"num_empty": 1}
+
+
+AB = Groups(tensor([0, 1, 1]), ["a", "b"])
+AB_BY_ID = Groups.from_column(["a", "b"], user_ids=["x", "y"])
+GROUPED = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")])
 
 
 def update_with_groups():
@@ -69,9 +75,6 @@ def hit_rate(groups=None, metrics="HR@1"):
     return trm.evaluate(metrics, USERS, ITEMS, target=TEST, groups=groups)
 
 
-AB = Groups(tensor([0, 1, 1]), ["a", "b"])
-AB_BY_ID = Groups.from_column(["a", "b"], user_ids=["x", "y"])
-GROUPED = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("a", "b")])
 BAD = [
     (lambda: trm.ByGroup(3), TypeError, r"groups must be several strings, such as \['cold', 'warm'\], got int"),
     (lambda: trm.ByGroup([]), ValueError, "groups needs at least one name"),
@@ -91,10 +94,11 @@ BAD = [
     (lambda: trm.slice_targets(TEST, torch.zeros(25)), ValueError, "and above 0 for some item"),
     (lambda: trm.slice_targets(TEST, torch.ones(25), [0.8, 0.2]), ValueError, "shares must ascend"),
     (lambda: hit_rate(AB), ValueError, "groups have 3 users, but target has 80"),
+    (lambda: hit_rate(AB_BY_ID), ValueError, r"groups has user_ids, target has none: .*with_ids\(user_ids=groups"),
     (
-        lambda: hit_rate(AB_BY_ID),
+        lambda: trm.evaluate_lists("HR@1", LISTS, target=TRUTH, groups=Groups(tensor([0, 0, 0, 0]), ["a"])),
         ValueError,
-        r"groups has user_ids, target has none: .*target.with_ids\(user_ids=groups",
+        "target has user_ids, groups has none: row 5 could mean two users",
     ),
     (lambda: hit_rate(["a"]), TypeError, r"groups must be Groups, got list: trm.group_users"),
     (lambda: hit_rate(metrics=GROUPED), ValueError, "the collection has the groups a, b: pass groups="),
@@ -104,35 +108,57 @@ BAD = [
 
 
 @pytest.mark.parametrize(("wrong", "error", "message"), BAD)
-def test_bad_groups(wrong, error, message):
+def test_bad_groups_are_refused(wrong, error, message):
     with pytest.raises(error, match=message):
         wrong()
 
 
-def test_groups_of_a_column():
-    """Words and whole numbers of any column are groups by user id; a missing value and an unknown user are in none."""
+def test_numbers_of_a_column_are_groups_by_user_id():
+    """A missing value, that of b, and an unknown user, d, are in none."""
     groups = Groups.from_column(pandas.Series([3.0, None, 1.0]), user_ids=["c", "b", "a"])
+    others = Interactions.from_frame({"user": ["a", "b", "c", "d"], "item": ["x"] * 4})
+
     assert (groups.names, groups.codes.tolist()) == (("1", "3"), [1, -1, 0])
-    frame = {"user": ["a", "b", "c", "d"], "item": ["x"] * 4}
-    assert groups.of(Interactions.from_frame(frame)).tolist() == [0, -1, 1, -1]
-    for column in (pandas.Series(["a", None], dtype="string"), pa.chunked_array([["a", None]]), pa.array(["a", None])):
-        assert Groups.from_column(column).sizes == {"a": 1}
+    assert groups.of(others).tolist() == [0, -1, 1, -1]
 
 
-def test_users_by_activity():
-    degrees = torch.tensor([1, 4, 5, 19, 20, 0])
-    train = Interactions.from_dense(torch.arange(20) < degrees[:, None])
-    groups = trm.group_users(train)
-    assert (groups.names, groups.codes.tolist()) == (("0", "1-4", "5-19", "20+"), [1, 1, 2, 2, 3, 0])
-    assert trm.group_users(train, bins=[5]).codes.tolist() == [-1, -1, 0, 0, 0, -1]
-    assert repr(trm.group_users(train, bins=[5, 20])) == "Groups(5-19: 2, 20+: 1, 3 in none)"
-    assert list(trm.group_users(train.with_ids(user_ids=list("abcdef"))).user_ids) == list("abcdef")
+@pytest.mark.parametrize(
+    "column", [pandas.Series(["a", None], dtype="string"), pa.chunked_array([["a", None]]), pa.array(["a", None])]
+)
+def test_words_of_any_column_are_groups(column):
+    assert Groups.from_column(column).sizes == {"a": 1}
 
 
-def test_default_device_does_not_matter():
-    """Groups of a column and of users have their codes on the CPU, whatever the default device is."""
+ACTIVE = Interactions.from_dense(torch.arange(20) < tensor([[1], [4], [5], [19], [20], [0]]))
+"""Six users of 1, 4, 5, 19, 20 and 0 items."""
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "codes"),
+    [
+        ({}, ("0", "1-4", "5-19", "20+"), [1, 1, 2, 2, 3, 0]),
+        ({"bins": [5]}, ("5+",), [-1, -1, 0, 0, 0, -1]),
+        ({"bins": [5, 20]}, ("5-19", "20+"), [-1, -1, 0, 0, 1, -1]),
+    ],
+)
+def test_users_are_grouped_by_activity(options, names, codes):
+    groups = trm.group_users(ACTIVE, **options)
+
+    assert (groups.names, groups.codes.tolist()) == (names, codes)
+
+
+def test_groups_say_their_sizes():
+    assert repr(trm.group_users(ACTIVE, bins=[5, 20])) == "Groups(5-19: 2, 20+: 1, 3 in none)"
+
+
+def test_groups_of_users_keep_their_ids():
+    assert list(trm.group_users(ACTIVE.with_ids(user_ids=list("abcdef"))).user_ids) == list("abcdef")
+
+
+def test_codes_are_on_the_cpu_whatever_the_default_device_is():
     with torch.device("meta"):
         of_column, of_users = Groups.from_column(["se", "de", None]), trm.group_users(TRAIN, bins=[0])
+
     assert of_column.codes.tolist() == [1, 0, -1]
     assert of_users.codes.tolist() == [0] * 80
 
@@ -144,8 +170,8 @@ def test_default_device_does_not_matter():
         ([0.2, 0.51, 0.8], {"1": [1], "2": [3], "3": [0], "4": [2, 4]}),
     ],
 )
-def test_slices_by_popularity(shares, expected):
-    """A slice has the fewest items that hold its share, ties by lower id, and the slices together have all items."""
+def test_a_slice_has_the_fewest_items_that_hold_its_share(shares, expected):
+    """Ties by lower id; the slices together have all items."""
     popularity = tensor([10, 50, 10, 20, 10])  # in order: 1 (50), 3 (20), 0, 2, 4
     target = Interactions.from_dense(torch.ones(2, 5, dtype=torch.bool))
     slices = trm.slice_targets(target, popularity, shares)
@@ -157,22 +183,29 @@ def test_slices_by_popularity(shares, expected):
 def test_slices_end_where_heads_end():
     equal = torch.full((10,), 0.1, dtype=torch.float64)
     target = Interactions.from_dense(torch.ones(1, 10, dtype=torch.bool))
-    head = ~trm.Catalogue(10, popularity=equal).tail(0.8)
 
-    assert len(trm.slice_targets(target, equal, [0.8])["head"]) == int(head.sum()) == 8
+    assert len(trm.slice_targets(target, equal, [0.8])["head"]) == 8
+    assert (~trm.Catalogue(10, popularity=equal).tail(0.8)).sum() == 8
 
 
 FRAME = pandas.DataFrame({"uid": ["bo", "al", "bo", "kim"], "region": ["de", "se", "de", None]})
 
 
-@pytest.mark.parametrize("form", ["frame", "arrow", "dict", "file", "Table", "found by name"])
-def test_groups_of_a_table(form, tmp_path):
-    """A frame, a file or a `Table` has groups by name; a user may stand in several rows of one group."""
-    FRAME.to_csv(tmp_path / "users.csv", index=False)
-    tables = {"arrow": pa.table(FRAME), "dict": FRAME.to_dict("list"), "file": tmp_path / "users.csv"}
-    said = {"Table": trm.Table(FRAME, user="uid"), "found by name": FRAME.rename(columns={"uid": "user_id"})}
-    user = {} if form in said else {"user": "uid"}
-    groups = Groups.from_frame((tables | said).get(form, FRAME), "region", **user)
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda folder: FRAME, {"user": "uid"}),
+        (lambda folder: pa.table(FRAME), {"user": "uid"}),
+        (lambda folder: FRAME.to_dict("list"), {"user": "uid"}),
+        (lambda folder: FRAME.to_csv(folder / "users.csv", index=False) or folder / "users.csv", {"user": "uid"}),
+        (lambda folder: trm.Table(FRAME, user="uid"), {}),
+        (lambda folder: FRAME.rename(columns={"uid": "user_id"}), {}),
+    ],
+    ids=["frame", "arrow", "dict", "file", "Table", "found by name"],
+)
+def test_a_table_has_groups_by_name(make, options, tmp_path):
+    """A user may stand in several rows of one group."""
+    groups = Groups.from_frame(make(tmp_path), "region", **options)
 
     assert (groups.names, groups.codes.tolist(), [*groups.user_ids]) == (("de", "se"), [1, 0, -1], ["al", "bo", "kim"])
 
@@ -183,20 +216,18 @@ def test_a_row_without_a_group_does_not_contradict_another():
     assert groups.codes.tolist() == [1, 0, -1]
 
 
+CONTRADICTING = FRAME.assign(region=["de", "se", "se", "no"])
+
+
 @pytest.mark.parametrize(
     ("frame", "column", "options", "message"),
     [
-        (
-            FRAME.assign(region=["de", "se", "se", "no"]),
-            "region",
-            {"user": "uid"},
-            r"frame has user 'bo' in two groups, 'de' in row 0 and 'se': a user has one",
-        ),
+        (CONTRADICTING, "region", {"user": "uid"}, "user 'bo' in two groups, 'de' in row 0 and 'se': a user has one"),
         (FRAME, "region", {}, r"frame has no column 'user' or 'user_id'.* trm.Table\(frame, user=...\)"),
         (FRAME, "regions", {"user": "uid"}, r"no column 'regions'; did you mean 'region'"),
         (trm.Table(FRAME), "region", {"user": "uid"}, "user='uid' stands beside a Table"),
     ],
 )
-def test_bad_tables_of_groups(frame, column, options, message):
+def test_bad_tables_of_groups_are_refused(frame, column, options, message):
     with pytest.raises(ValueError, match=message):
         Groups.from_frame(frame, column, **options)

@@ -2,19 +2,18 @@
 
 import math
 from collections import Counter
-from functools import partial
 
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics import Log
 
 np = pytest.importorskip("numpy")
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 DAY = {"user": ["al", "bo", "al", "al", "bo"], "item": ["x", "x", "y", "x", "z"], "day": [3, 1, 4, 5, 2]}
@@ -62,21 +61,18 @@ def test_the_last_two_events_of_a_user_are_left_out(events):
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)), has_valid=st.booleans())
 def test_a_split_by_time_is_cut_at_its_bounds(events, bounds, has_valid):
-    """Without valid_from there is no validation; a part without events, other than it, is an error."""
+    """Without valid_from there is no validation."""
     first, second = sorted(bounds) if has_valid else (bounds[1], bounds[1])
     cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
-    split = partial(log_of(events).split_by_time, *([first] if has_valid else []), test_from=second)
-    if cut[0] and cut[2]:
-        assert [events_of(part) for part in split()] == cut
-    else:
-        with pytest.raises(ValueError, match=r"no event is left for (train|test), .*times run from"):
-            split()
+    assume(cut[0] and cut[2])
+    parts = log_of(events).split_by_time(*([first] if has_valid else []), test_from=second)
+
+    assert [events_of(part) for part in parts] == cut
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), n=st.integers(1, 5))
-def test_k_core_is_what_is_left_in_turns(events, n):
-    """`k_core` keeps the events that are left after removing one event at a time, and their sorted vocabularies."""
+def test_k_core_is_what_is_left_after_removing_one_event_at_a_time(events, n):
     left = list(events)
     while True:
         users, items = Counter(event[0] for event in left), Counter(event[1] for event in left)
@@ -84,11 +80,9 @@ def test_k_core_is_what_is_left_in_turns(events, n):
         if wrong is None:
             break
         left.remove(wrong)
-    if not left:
-        with pytest.raises(ValueError, match=f"no event is left: .* whose users and items all have {n} events"):
-            log_of(events).k_core(n)
-        return
+    assume(left)
     core = log_of(events).k_core(n)
+
     assert events_of(core) == left
     assert list(core.user_ids) == sorted({f"u{event[0]}" for event in left})
     assert list(core.item_ids) == sorted({event[1] * 10 for event in left})
@@ -100,17 +94,14 @@ def test_users_are_held_out_with_a_share_of_their_items(events, seed, share):
     """A held-out user's items are split with all their events, at least one item per part; other users stay whole."""
     items = {user: {event[1] for event in events if event[0] == user} for user in {event[0] for event in events}}
     able = [user for user in items if len(items[user]) >= 2]
-    if not able:
-        return
+    assume(able)
     fit, train, test = map(events_of, log_of(events).split_users(len(able), share, seed))
     hidden = {event[:2] for event in test}
+    part_of = lambda event: 1 + (event[:2] in hidden) if event[0] in able else 0  # noqa: E731
+    num_hidden = {user: min(max(round(len(items[user]) * share), 1), len(items[user]) - 1) for user in able}
 
-    assert fit == [event for event in events if event[0] not in able]
-    assert test == [event for event in events if event[:2] in hidden]
-    assert train == [event for event in events if event[0] in able and event[:2] not in hidden]
-    for user in able:
-        number = min(max(round(len(items[user]) * share), 1), len(items[user]) - 1)
-        assert sum(pair[0] == user for pair in hidden) == number
+    assert [fit, train, test] == [[event for event in events if part_of(event) == part] for part in range(3)]
+    assert Counter(user for user, _ in hidden) == num_hidden
 
 
 @pytest.mark.parametrize(("users", "number"), [(1, 1), (3, 3), (0.5, 2), (0.01, 1)])
@@ -123,38 +114,53 @@ def test_as_many_users_are_held_out_as_asked(users, number):
     assert events_of(test) == events_of(log.split_users(users, seed=1).test)
 
 
-def test_random_splits(generator):
-    """The parts have rounded shares of the events and make up the log; a seed gives one split, another seed another."""
-    events = [tuple(row) for row in torch.randint(1, 5, (101, 4), generator=generator).tolist()]
-    log = log_of(events)
-    parts = log.split_random((8, 1, 1), seed=1)
-    assert [len(part) for part in parts] == [81, 10, 10]
-    assert Counter(event for part in parts for event in events_of(part)) == Counter(events)
-    same = log.split_random((0.8, 0.1, 0.1), seed=1)
-    assert [events_of(part) for part in parts] == [events_of(part) for part in same]
-    assert [len(part) for part in log.split_random((0.5, 0, 0.5))] == [50, 0, 51]
-    assert len({tuple(log.split_random(seed=seed).test.users.tolist()) for seed in range(20)}) == 20
-
-
-def test_every_user_may_be_held_out():
-    """Over 200 seeds, each user and each item is held out several times."""
+def test_every_user_and_item_may_be_held_out():
+    """Over 200 seeds, each of four users and of five items is held out several times."""
     log = log_of([(user, item, 0, 1) for user in range(4) for item in range(5)])
     tests = [log.split_users(1, 0.2, seed).test for seed in range(200)]
     users, items = Counter(test.users[0].item() for test in tests), Counter(test.items[0].item() for test in tests)
+
     assert (len(users), len(items)) == (4, 5)
     assert min(users.values()) > 30
     assert min(items.values()) > 20
 
 
-def test_to_interactions():
-    """Repeated events become one edge by sum, maximum or last value; `min_value` keeps edges without values."""
-    log = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
-    for reduce, value in {"sum": 5 + 2, "max": 5, "last": 2}.items():
-        graph = log.to_interactions(values_reduce=reduce)
-        assert (graph.users.tolist(), graph.items.tolist()) == ([0, 0, 1], [0, 1, 0])
-        assert graph.values.tolist() == [4, 1, value]
-    assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (log.user_ids, log.item_ids, False)
-    liked = log.to_interactions(4)
+EVENTS = [(row % 5, row % 7, row % 9, 1 + row) for row in range(101)]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "sizes"), [((8, 1, 1), [81, 10, 10]), ((0.8, 0.1, 0.1), [81, 10, 10]), ((0.5, 0, 0.5), [50, 0, 51])]
+)
+def test_random_parts_have_rounded_shares_and_make_up_the_log(ratio, sizes):
+    parts = log_of(EVENTS).split_random(ratio)
+
+    assert [len(part) for part in parts] == sizes
+    assert sorted(event for part in parts for event in events_of(part)) == sorted(EVENTS)
+
+
+def test_a_seed_gives_one_random_split_and_another_seed_another():
+    log = log_of(EVENTS)
+
+    assert events_of(log.split_random(seed=1).test) == events_of(log.split_random(seed=1).test)
+    assert len({tuple(log.split_random(seed=seed).test.values.tolist()) for seed in range(20)}) == 20
+
+
+REPEATED = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2), (0, 1, 0, 4)])
+"""User u1 has item 10 twice, with the values 5 and 2."""
+
+
+@pytest.mark.parametrize(("reduce", "value"), [("sum", 5 + 2), ("max", 5), ("last", 2)])
+def test_repeated_events_become_one_edge(reduce, value):
+    graph = REPEATED.to_interactions(values_reduce=reduce)
+
+    assert (graph.users.tolist(), graph.items.tolist()) == ([0, 0, 1], [0, 1, 0])
+    assert graph.values.tolist() == [4, 1, value]
+    assert (graph.user_ids, graph.item_ids, graph.num_items_inferred) == (REPEATED.user_ids, REPEATED.item_ids, False)
+
+
+def test_a_minimum_keeps_edges_without_values():
+    liked = REPEATED.to_interactions(4)
+
     assert (liked.users.tolist(), liked.items.tolist(), liked.values) == ([0, 1], [0, 0], None)
     assert (liked.num_users, liked.num_items) == (2, 2)
 
@@ -162,15 +168,20 @@ def test_to_interactions():
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events())
 def test_the_last_value_is_that_of_the_latest_time(events):
-    """`values_reduce="last"` takes the value at the latest time, of equal times the last; times in two units raise."""
+    """Of equal times it is the last."""
     log = log_of(events)
     latest = {event[:2]: event[3] for event in sorted(events, key=lambda event: event[2])}
     graph = log.to_interactions(values_reduce="last")
-    pairs = zip(log.user_ids.ids(graph.users), log.item_ids.ids(graph.items), strict=True)
-    assert {
-        (int(user[1:]), item // 10): value for (user, item), value in zip(pairs, graph.values, strict=True)
-    } == latest
-    mixed = Log.from_frame({"user": ["al"] * 3, "item": ["x"] * 3, "time": [1.7e9, 1.7e12, 1.6e9], "value": [1, 2, 3]})
+    users = [int(user[1:]) for user in log.user_ids.ids(graph.users)]
+    items = [item // 10 for item in log.item_ids.ids(graph.items)]
+
+    assert dict(zip(zip(users, items, strict=True), graph.values.tolist(), strict=True)) == latest
+
+
+def test_times_in_two_units_have_no_latest():
+    frame = {"user": ["al"] * 3, "item": ["x"] * 3, "time": [1.7e9, 1.7e12, 1.6e9], "value": [1, 2, 3]}
+    mixed = Log.from_frame(frame)
+
     assert mixed.to_interactions(values_reduce="max").values.tolist() == [3]
     with pytest.raises(ValueError, match="times are of another unit than most"):
         mixed.to_interactions(values_reduce="last")
@@ -185,47 +196,44 @@ def test_a_vocabulary_of_all_rows_keeps_rows_without_an_event():
     assert trm.evaluate("HR@6", torch.eye(4), torch.eye(6)[:, :4], target=test)["HR@6"] == 1
 
 
-@pytest.mark.parametrize("unit", [None, "D", "ns"])
-def test_survives_a_file(unit, tmp_path):
-    """A saved log keeps times with their unit, values and vocabularies, and `torch.load` reads it with its default."""
-    times = [3.5, 1, 2] if unit is None else np.array([3, 1, 2], dtype=f"M8[{unit}]")
+@pytest.mark.parametrize(
+    "times", [[3.5, 1, 2], np.array([3, 1, 2], "M8[D]"), np.array([3, 1, 2], "M8[ns]")], ids=["numbers", "days", "ns"]
+)
+def test_a_log_survives_a_file(times, tmp_path):
     frame = {"user": ["b", "a", "b"], "item": [2**63, 0, 1], "t": times, "v": [1, 2, 3]}
     log = Log.from_frame(frame, time="t", value="v")
     log.save(tmp_path / "log")
-    torch.load(tmp_path / "log", weights_only=True)
     back = Log.load(tmp_path / "log")
-    assert repr(back) == repr(log)
+
     assert (back.users.tolist(), back.items.tolist(), back.values.tolist()) == ([1, 0, 1], [2, 0, 1], [1, 2, 3])
     assert (back.time_unit, back.times.tolist()) == (log.time_unit, log.times.tolist())
-    assert (back.user_ids, back.item_ids) == (log.user_ids, log.item_ids)
-    plain = Log.from_frame({"user": [1], "item": [1]})
-    plain.save(tmp_path / "log")
+    assert (back.user_ids, back.item_ids, repr(back)) == (log.user_ids, log.item_ids, repr(log))
+
+
+def test_a_file_of_a_log_without_times_is_read_by_torch(tmp_path):
+    Log.from_frame({"user": [1], "item": [1]}).save(tmp_path / "log")
+    torch.load(tmp_path / "log", weights_only=True)
+
     assert (Log.load(tmp_path / "log").times, Log.load(tmp_path / "log").values) == (None, None)
 
 
+TRAIN, OTHER = Log.from_frame(DAY), Log.from_frame({"user": ["zoe", "al"], "item": ["z", "q"]})
+
+
 def test_logs_of_two_sources_share_rows_after_recode():
-    """`recode` gives logs of two sources the same rows by id, and names an id that a vocabulary does not have."""
-    train, test = Log.from_frame(DAY), Log.from_frame({"user": ["zoe", "al"], "item": ["z", "q"]})
-    users, items = train.user_ids.union(test.user_ids), train.item_ids.union(test.item_ids)
-    both = test.recode(users, items)
+    both = OTHER.recode(TRAIN.user_ids.union(OTHER.user_ids), TRAIN.item_ids.union(OTHER.item_ids))
+
     assert (both.users.tolist(), both.items.tolist()) == ([2, 0], [2, 3])
     assert (both.num_users, both.num_items) == (3, 4)
-    with pytest.raises(ValueError, match="user_ids has no 'zoe', the user of event 0"):
-        test.recode(train.user_ids, items)
 
 
 LOG = Log.from_frame(DAY, time="day")
-REPEATED = log_of([(1, 1, 0, 5), (0, 2, 0, 1), (1, 1, 3, 2)])
 RATED = Log.from_frame({"user": [1], "item": [10], "rating": [5]}, value="rating")
 NO_RATIO = "ratio must be three numbers >= 0, .*, got "
 BAD = [
     (lambda: LOG.split_by_time("2024-01-01", 3), TypeError, "valid_from is '2024-01-01', but times are numbers"),
     (lambda: Log.from_frame(DAY | {"at": [1, 2, 3, 4, 5]}, item="user"), ValueError, "cannot be item and user at once"),
-    (
-        lambda: Log.from_frame(DAY, time=None).split_by_time(1, 3),
-        ValueError,
-        "events have no times: name their column, time=",
-    ),
+    (lambda: Log.from_frame(DAY, time=None).split_by_time(1, 3), ValueError, "events have no times: name their column"),
     (lambda: LOG.split_by_time(3), TypeError, "test_from= is missing; without valid_from= there is no"),
     (lambda: LOG.split_by_time(4, 2), ValueError, "valid_from must not be later than test_from, got 4 and 2"),
     (lambda: LOG.split_random((1, 1)), ValueError, NO_RATIO),
@@ -237,10 +245,14 @@ BAD = [
     (lambda: LOG.split_users(1.5), ValueError, "a number of users .* or a share between 0 and 1, got 1.5"),
     (lambda: LOG.split_users("2"), TypeError, "users must be an integer >= 1, got '2'"),
     (lambda: LOG.split_users(1, 1.0), ValueError, "share_of_items must be between 0 and 1, got 1.0"),
+    (lambda: LOG.split_by_time(test_from=6), ValueError, "no event is left for test, .*times run from"),
+    (lambda: LOG.split_by_time(test_from=1), ValueError, "no event is left for train, .*times run from"),
+    (lambda: LOG.k_core(9), ValueError, "no event is left: .* whose users and items all have 9 events"),
+    (lambda: OTHER.recode(TRAIN.user_ids, OTHER.item_ids), ValueError, "user_ids has no 'zoe', the user of event 0"),
     (lambda: LOG.k_core(0), ValueError, "n must be at least 1"),
     (lambda: LOG.to_interactions(4), ValueError, "min_value=4 needs values: name their column, value="),
     (lambda: RATED.to_interactions("4"), ValueError, "min_value must be a number, got"),
-    (lambda: REPEATED.to_interactions(), ValueError, r"1 of 3 rows .* user 'u1', item 10 with \[5, 2\]: values_red"),
+    (lambda: REPEATED.to_interactions(), ValueError, r"1 of 4 rows .* user 'u1', item 10 with \[5, 2\]: values_red"),
     (lambda: REPEATED.to_interactions(duplicates="error"), ValueError, "1 pairs of user and item occur more than once"),
     (lambda: Log.load(__file__), ValueError, "was not written by Log.save"),
     (lambda: Log.from_frame(DAY | {"day": [2**63] * 5}, time="day"), ValueError, r"2\^63: pass them in a coarser unit"),
@@ -248,17 +260,18 @@ BAD = [
 
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD)
-def test_bad_input(make, error, message):
-    """The error message says which value was given, which ones are accepted, and what to do."""
+def test_bad_input_is_refused(make, error, message):
+    """With the value that was given, those that are accepted, or what to do."""
     with pytest.raises(error, match=message):
         make()
 
 
 def test_files_of_movielens_bring_their_times(tmp_path):
-    """MovieLens files are read with their times: without times, a split would follow the order of the lines."""
+    """Without times, a split would follow the order of the lines."""
     (tmp_path / "u.data").write_text("1\t5\t3\t300\n1\t6\t3\t100\n1\t7\t3\t200\n")
-    split = Log.from_file(tmp_path / "u.data").leave_last_out()
-    assert split.test.item_ids.ids(split.test.items) == [5]
+    test = Log.from_file(tmp_path / "u.data").leave_last_out().test
+
+    assert test.item_ids.ids(test.items) == [5]
     assert Log.from_file(tmp_path / "u.data", time=None).times is None
 
 
@@ -268,13 +281,14 @@ NEWEST_FIRST = {"user": [1, 1, 1], "item": [3, 4, 5], "t_dat": [1_500_000_009, 1
 @pytest.mark.parametrize(
     "look", [Log.leave_last_out, lambda log: log.take(torch.arange(2)).leave_last_out(), trm.audit]
 )
-def test_a_column_that_may_be_the_time_is_asked_about(look):
-    """By what depends on order, not by reading: the oldest event of a newest-first log would be the test event."""
-    log = Log.from_frame(NEWEST_FIRST)
+def test_a_column_that_may_be_the_time_is_asked_about_by_what_depends_on_order(look):
+    """The oldest event of a newest-first log would be the test event."""
     with pytest.raises(ValueError, match=r"has a column that is not read: 't_dat'\. .*time=None"):
-        look(log)
+        look(Log.from_frame(NEWEST_FIRST))
 
-    assert len(log.split_random((1, 1, 1)).train) == 1
+
+def test_a_column_that_may_be_the_time_is_not_asked_about_by_a_random_split():
+    assert len(Log.from_frame(NEWEST_FIRST).split_random((1, 1, 1)).train) == 1
 
 
 @pytest.mark.parametrize(("time", "item"), [(None, 5), ("t_dat", 3)])
@@ -284,28 +298,57 @@ def test_a_time_that_was_said_is_not_asked_about(time, item):
     assert test.item_ids.ids(test.items) == [item]
 
 
-def test_events_that_may_be_irrelevant_are_asked_about(tmp_path):
-    """A column of clicks that was not read is an error of to_interactions, also after a split and in a saved log."""
-    frame = {"user": [1, 1, 1], "item": [10, 11, 12], "is_click": [1, 0, 1]}
-    log = Log.from_frame(frame, time=None)
-    log.save(tmp_path / "log.pt")
-    for part in (log, log.take(torch.tensor([0, 1])), log.leave_last_out().train, Log.load(tmp_path / "log.pt")):
-        with pytest.raises(ValueError, match=r"not read: 'is_click'\. .*pass .*value='is_click'"):
-            part.to_interactions()
-    with pytest.raises(ValueError, match="is_click"):
-        trm.evaluate_lists("HR@1", {1: [11]}, target=log)
-    assert trm.evaluate_lists("HR@1", {1: [11]}, target=Log.from_frame(frame, value="is_click")) == {"HR@1": 0}
-    assert len(Log.from_frame(frame, value=None).to_interactions()) == 3
-    Log.from_frame({**frame, "ts": [1_700_000_009, 1_700_000_001, 1_700_000_005]}).save(tmp_path / "log.pt")
+CLICKS = {"user": [1, 1, 1], "item": [10, 11, 12], "is_click": [1, 0, 1]}
+
+
+def saved(log, path):
+    log.save(path)
+    return Log.load(path)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda log, path: log.to_interactions(),
+        lambda log, path: log.take(torch.tensor([0, 1])).to_interactions(),
+        lambda log, path: log.leave_last_out().train.to_interactions(),
+        lambda log, path: saved(log, path).to_interactions(),
+        lambda log, path: trm.evaluate_lists("HR@1", {1: [11]}, target=log),
+    ],
+    ids=["log", "part", "split", "file", "target"],
+)
+def test_a_column_of_clicks_that_is_not_read_is_asked_about(use, tmp_path):
+    """Events may be irrelevant."""
+    with pytest.raises(ValueError, match=r"not read: 'is_click'\. .*value='is_click'"):
+        use(Log.from_frame(CLICKS, time=None), tmp_path / "log.pt")
+
+
+def test_a_value_that_was_said_is_not_asked_about():
+    assert trm.evaluate_lists("HR@1", {1: [11]}, target=Log.from_frame(CLICKS, value="is_click")) == {"HR@1": 0}
+    assert len(Log.from_frame(CLICKS, value=None).to_interactions()) == 3
+
+
+def test_a_saved_log_asks_about_its_time(tmp_path):
+    log = Log.from_frame({**CLICKS, "ts": [1_700_000_009, 1_700_000_001, 1_700_000_005]})
+
     with pytest.raises(ValueError, match="'ts'"):
-        Log.load(tmp_path / "log.pt").leave_last_out()
+        saved(log, tmp_path / "log.pt").leave_last_out()
 
 
-def test_qrels_have_grades_wherever_they_are_read(tmp_path):
-    """The relevance of qrels is the value, and what is below 0 is not relevant, as in trec_eval."""
-    path = tmp_path / "q.qrels"
-    path.write_text("q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n")
-    assert Log.from_file(path).values.tolist() == [2, 0, -1]
-    assert Log.from_file(path, value=None).values is None
-    run = {"q1": ["d2", "d3", "d1"]}
-    assert trm.evaluate_lists("MRR@3", run, target=Log.from_file(path)) == {"MRR@3": 1 / 3}
+QRELS = "q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n"
+
+
+@pytest.mark.parametrize(("options", "values"), [({}, [2, 0, -1]), ({"value": None}, None)])
+def test_the_relevance_of_qrels_is_the_value(options, values, tmp_path):
+    (tmp_path / "q.qrels").write_text(QRELS)
+    log = Log.from_file(tmp_path / "q.qrels", **options)
+
+    assert (log.values if values is None else log.values.tolist()) == values
+
+
+def test_a_relevance_below_0_is_not_relevant_as_in_trec_eval(tmp_path):
+    (tmp_path / "q.qrels").write_text(QRELS)
+
+    assert trm.evaluate_lists("MRR@3", {"q1": ["d2", "d3", "d1"]}, target=Log.from_file(tmp_path / "q.qrels")) == {
+        "MRR@3": 1 / 3
+    }
