@@ -24,6 +24,7 @@ USERS, ITEMS = 12, 20
 NODES = USERS + ITEMS
 CELLS = torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(0))
 TRAIN, TEST = Interactions.from_dense(CELLS < 0.2), Interactions.from_dense(CELLS > 0.85)
+VALID = Interactions.from_dense((CELLS > 0.25) & (CELLS < 0.35))
 EDGES = TRAIN.to_edge_index(USERS, undirected=True)
 TEST_EDGES = TEST.to_edge_index(USERS)
 
@@ -68,46 +69,57 @@ class Transposed:
         return self.edges[1], self.edges[0], None
 
 
-FORMS = {
-    "edge_index": lambda e: e,
-    "shuffled, repeated": lambda e: torch.cat([e, e[:, :5]], 1)[:, torch.randperm(e.shape[1] + 5)],
-    "EdgeIndex": lambda e: EdgeIndex(e, sparse_size=(NODES, NODES)),
-    "coo": adjacency,
-    "csr": lambda e: adjacency(e).to_sparse_csr(),
-    "csc": lambda e: adjacency(e).to_sparse_csc(),
-    "SparseTensor": Transposed,
-    "self loops": lambda e: torch.cat([e, torch.arange(5).repeat(2, 1)], 1),
-}
+FORTH = TRAIN.to_edge_index(USERS)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in beta")
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_message_passing_edges(form):
-    """Every kind of adjacency gives the edges in any direction; repeats and self loops do not matter."""
-    forth = TRAIN.to_edge_index(USERS)
-    for edges in (forth, forth.flip(0), EDGES):
-        read = pyg.message_passing_interactions(FORMS[form](edges), USERS, ITEMS)
-        assert torch.equal(read.to_edge_index(), TRAIN.to_edge_index())
-        assert torch.equal(read.keys, TRAIN.keys)
+@pytest.mark.parametrize("edges", [FORTH, FORTH.flip(0), EDGES], ids=["forth", "back", "both"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda e: e,
+        lambda e: torch.cat([e, e[:, :5]], 1)[:, torch.randperm(e.shape[1] + 5)],
+        lambda e: EdgeIndex(e, sparse_size=(NODES, NODES)),
+        adjacency,
+        lambda e: adjacency(e).to_sparse_csr(),
+        lambda e: adjacency(e).to_sparse_csc(),
+        Transposed,
+        lambda e: torch.cat([e, torch.arange(5).repeat(2, 1)], 1),
+    ],
+    ids=["tensor", "shuffled, repeated", "EdgeIndex", "coo", "csr", "csc", "SparseTensor", "self loops"],
+)
+def test_every_adjacency_gives_the_edges_in_any_direction(form, edges):
+    graph = pyg.message_passing_interactions(form(edges), USERS, ITEMS)
+
+    assert torch.equal(graph.to_edge_index(), TRAIN.to_edge_index())
+    assert torch.equal(graph.keys, TRAIN.keys)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"sparse_size": (NODES, NODES)}])
-def test_edge_index_of_pyg(sizes):
-    """PyG's `EdgeIndex` gives the values of the plain tensor, as graph, as ground truth and as history."""
-    target = trm.Interactions.from_edge_index(EdgeIndex(TEST.to_edge_index()), USERS, ITEMS)
-    assert evaluate(edges=EdgeIndex(EDGES, **sizes), target=target) == expected()
-    both = {"target": EdgeIndex(TEST.to_edge_index()), "exclude": EdgeIndex(TRAIN.to_edge_index())}
-    assert expected(**both) == evaluate()
+def test_an_edge_index_of_pyg_is_a_graph(sizes):
+    assert evaluate(edges=EdgeIndex(EDGES, **sizes)) == expected()
 
 
-def test_lightgcn():
-    """`pyg.evaluate` embeds once in eval mode, restores the mode, excludes the edges, and gives `evaluate`'s values."""
-    names, model, passes = ["Recall", "NDCG", "HR", "RPrecision"], make_model().train(), []
+def test_an_edge_index_of_pyg_is_ground_truth_and_history():
+    target = Interactions.from_edge_index(EdgeIndex(TEST.to_edge_index()), USERS, ITEMS)
+
+    assert evaluate(target=target) == expected()
+    assert expected(target=EdgeIndex(TEST.to_edge_index()), exclude=EdgeIndex(TRAIN.to_edge_index())) == evaluate()
+
+
+def test_lightgcn_is_evaluated_as_its_embeddings_without_the_edges_of_the_graph():
+    names = ["Recall", "NDCG", "HR", "RPrecision"]
+
+    assert evaluate(names, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
+
+
+def test_a_model_embeds_once_in_eval_mode_and_gets_its_mode_back():
+    model, passes = make_model().train(), []
     plain = model.get_embedding
     model.get_embedding = lambda *args: passes.append(model.training) or plain(*args)
+    evaluate(model=model, batch_size=5)
 
-    assert evaluate(names, model=model, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
     assert (passes, model.training) == ([False], True)
 
 
@@ -122,115 +134,175 @@ def test_edges_have_weights():
     assert evaluate(edge_weight=weight) == expected(embeddings=embeddings)
 
 
-def test_equals_lightgcn_recommend():
-    """Lists of LightGCN.recommend over the items, with the history removed afterwards, give the same values."""
+def test_lists_of_lightgcn_recommend_have_the_same_values():
+    """Over the items, with the history removed afterwards."""
     rows = torch.arange(USERS)
     with torch.no_grad():
         lists = MODEL.recommend(EDGES, src_index=rows, dst_index=torch.arange(USERS, NODES), k=ITEMS) - USERS
     collection = trm.RecMetricCollection(["Recall", "NDCG"], k=5)
     collection.update(trm.Lists(lists, TEST.select(rows).items, exclude=TRAIN.select(rows).items))
+
     assert evaluate(["Recall", "NDCG"]) == near(collection.compute())
 
 
-def test_hetero_data_and_two_towers():
-    """An edge type names the edges of HeteroData, and `embed` returns the embeddings of both towers."""
-    data = HeteroData()
+def hetero(*edge_types):
+    """Return a graph with the edges of train, for each type, users in row 0 or, if it leads back, items."""
+    edges = TRAIN.to_edge_index()
+    data = HeteroData({kind: {"edge_index": edges if kind[0] == "user" else edges.flip(0)} for kind in edge_types})
     data["user"].num_nodes, data["movie"].num_nodes = USERS, ITEMS
-    data["user", "rates", "movie"].edge_index = TRAIN.to_edge_index()
-    towers = nn.ModuleDict({"user": nn.Embedding(USERS, 4), "movie": nn.Embedding(ITEMS, 4)})
-    both = lambda m: (m["user"].weight, m["movie"].weight)  # noqa: E731
-    # as in PyG, an edge type may be two words, and embeddings a dict by node type that has other types, too
-    of_types = lambda m: {"genre": torch.ones(3, 4), "movie": m["movie"].weight, "user": m["user"].weight}  # noqa: E731
-    values = expected(embeddings=(towers["user"].weight, towers["movie"].weight))
-    rank = lambda **given: evaluate(model=towers, edges=data, **given)  # noqa: E731
-    assert rank(embed=both) == values  # the only type there is
-    for exclude in ("message_passing", TRAIN.to_edge_index()):
-        assert rank(embed=both, target=TEST.to_edge_index(), exclude=exclude) == values
-    data["movie", "rev_rates", "user"].edge_index = TRAIN.to_edge_index().flip(0)
-    for edge_type in (("user", "rates", "movie"), ("user", "movie")):
-        for embed in (both, of_types):
-            assert rank(edge_type=edge_type, embed=embed) == values
-    with pytest.raises(ValueError, match="target is 12 x 20, the model embeds 20 users and 12 items"):
-        rank(edge_type=("movie", "user"), embed=of_types)
-    with pytest.raises(ValueError, match=r"of edge_index do not join .* \(edge_type leads from users to items\)"):
-        rank(edge_type=("movie", "user"), embed=both)
-    data["user", "likes", "movie"].edge_index = TRAIN.to_edge_index()
-    for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", ["user", "rates", "movie"]):
-        with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
-            rank(edge_type=edge_type, embed=of_types)
+    return data
 
 
-def test_edges_as_ground_truth():
-    """Edges numbered as the graph, in both directions, give the values of `Interactions`, as target and as exclude."""
-    target, mask, bias = TEST.to_edge_index(USERS, undirected=True), torch.arange(ITEMS) < 2, torch.rand(ITEMS)
-    options = {"target": target, "num_users": USERS, "overlap": "miss"}
+RATES, BACK = ("user", "rates", "movie"), ("movie", "rev_rates", "user")
+TOWERS = nn.ModuleDict({"user": nn.Embedding(USERS, 4), "movie": nn.Embedding(ITEMS, 4)})
+
+
+def both(towers):
+    return towers["user"].weight, towers["movie"].weight
+
+
+def of_types(towers):
+    """Return embeddings by node type, as PyG's models do, which may have other types, too."""
+    return {"genre": torch.ones(3, 4), "movie": towers["movie"].weight, "user": towers["user"].weight}
+
+
+def evaluate_towers(data, embed=both, **given):
+    return evaluate(model=TOWERS, edges=data, embed=embed, **given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"target": TEST.to_edge_index(), "exclude": "message_passing"},
+        {"target": TEST.to_edge_index(), "exclude": TRAIN.to_edge_index()},
+    ],
+    ids=["interactions", "graph", "edges"],
+)
+def test_the_only_edge_type_of_hetero_data_needs_no_name(given):
+    assert evaluate_towers(hetero(RATES), **given) == expected(embeddings=both(TOWERS))
+
+
+@pytest.mark.parametrize("embed", [both, of_types])
+@pytest.mark.parametrize("edge_type", [RATES, ("user", "movie")])
+def test_an_edge_type_names_the_edges_of_hetero_data(edge_type, embed):
+    result = evaluate_towers(hetero(RATES, BACK), embed, edge_type=edge_type)
+
+    assert result == expected(embeddings=both(TOWERS))
+
+
+@pytest.mark.parametrize("edge_type", [None, ("user", "movie"), ("user", "genre"), "rates", [*RATES]])
+def test_an_edge_type_of_no_or_several_relations_is_refused(edge_type):
+    data = hetero(RATES, BACK, ("user", "likes", "movie"))
+
+    with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
+        evaluate_towers(data, of_types, edge_type=edge_type)
+
+
+@pytest.mark.parametrize(
+    ("embed", "message"),
+    [
+        (of_types, "target is 12 x 20, the model embeds 20 users and 12 items"),
+        (both, r"of edge_index do not join .* \(edge_type leads from users to items\)"),
+    ],
+)
+def test_an_edge_type_from_items_to_users_is_refused(embed, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_towers(hetero(RATES, BACK), embed, edge_type=("movie", "user"))
+
+
+BOTH_WAYS = {"target": TEST.to_edge_index(USERS, undirected=True), "num_users": USERS}
+
+
+@pytest.mark.parametrize("given", [{}, {"embed": split, "num_users": None}, {"exclude": EDGES.int()}])
+def test_edges_numbered_as_the_graph_are_ground_truth_in_both_directions(given):
+    assert evaluate(**BOTH_WAYS | given) == expected()
+
+
+def test_edges_are_excluded_beside_masks_of_items():
     valid = TRAIN.take(torch.arange(len(TRAIN)) % 2 == 0)
-    biased = trm.Embeddings(*split(MODEL), bias=bias)
-    for given in ({}, {"embed": split, "num_users": None}, {"exclude": EDGES.int()}):
-        assert evaluate(**options | given) == expected()
-    masked = expected(exclude=(valid, mask), overlap="miss")
-    assert evaluate(**options, exclude=(valid.to_edge_index(USERS), mask)) == masked
-    assert evaluate(**options, embed=lambda model: biased) == expected(embeddings=(biased,))
+    mask = torch.arange(ITEMS) < 2
+    result = evaluate(**BOTH_WAYS, overlap="miss", exclude=(valid.to_edge_index(USERS), mask))
+
+    assert result == expected(exclude=(valid, mask), overlap="miss")
 
 
-def test_ground_truth_may_have_ids():
-    """Rows of a target with ids are nodes of the graph; if the history alone has ids, the error gives a cure."""
-    ids = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
-    named, had = TEST.with_ids(*ids), TRAIN.with_ids(*ids)
-    for exclude in ("message_passing", had, EDGES):
-        assert evaluate(target=named, exclude=exclude) == expected()
-    with pytest.raises(ValueError, match=r"target.with_ids\(user_ids=exclude.user_ids\)"):
-        evaluate(exclude=had)
-    assert evaluate(target=TEST.with_ids(user_ids=had.user_ids, item_ids=had.item_ids), exclude=had) == expected()
+def test_embeddings_with_a_bias_are_ranked_by_it():
+    biased = trm.Embeddings(*split(MODEL), bias=torch.rand(ITEMS))
+
+    assert evaluate(**BOTH_WAYS, embed=lambda model: biased) == expected(embeddings=(biased,))
 
 
-IN_VALID = (CELLS > 0.25) & (CELLS < 0.35)
-VALID = Interactions.from_dense(IN_VALID)
 IDS = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
-OF_TYPES = HeteroData({("u", "r", "i"): {"edge_index": TRAIN.to_edge_index()}})
+NAMED_TEST, NAMED_TRAIN = TEST.with_ids(*IDS), TRAIN.with_ids(*IDS)
+
+
+@pytest.mark.parametrize("exclude", ["message_passing", NAMED_TRAIN, EDGES], ids=["graph", "interactions", "edges"])
+def test_rows_of_a_target_with_ids_are_nodes(exclude):
+    assert evaluate(target=NAMED_TEST, exclude=exclude) == expected()
+
+
+def test_ids_of_the_history_alone_are_refused_with_a_cure():
+    with pytest.raises(ValueError, match=r"target.with_ids\(user_ids=exclude.user_ids\)"):
+        evaluate(exclude=NAMED_TRAIN)
+
+
 OWN_EXCLUDE = {
     "edges": {"exclude": VALID.to_edge_index(USERS)},
     "interactions": {"exclude": VALID},
     "items of all users": {"exclude": (VALID, torch.arange(ITEMS) < 0)},
-    "ids": {"exclude": VALID.with_ids(*IDS), "target": TEST.with_ids(*IDS)},
+    "ids": {"exclude": VALID.with_ids(*IDS), "target": NAMED_TEST},
     "SparseTensor": {"exclude": VALID, "edges": Transposed(EDGES), "embed": split},
     "embed": {"exclude": VALID, "embed": split},
-    "HeteroData": {"exclude": VALID.to_edge_index(), "edges": OF_TYPES, "embed": split},
+    "HeteroData": {"exclude": VALID.to_edge_index(), "edges": hetero(RATES), "embed": split},
 }
 
 
 @pytest.mark.parametrize("form", OWN_EXCLUDE)
-def test_edges_of_the_graph_that_compete(form):
-    """If most edges are neither target nor excluded, a warning counts them, and the `exclude` that it names works."""
-    given = OWN_EXCLUDE[form]
+def test_edges_that_compete_are_warned_of_at_the_callers_line(form):
     message = rf"{len(TRAIN)} of the graph's {len(TRAIN)} edges are neither in target nor in exclude, so .*, exclude="
     with pytest.warns(UserWarning, match=message + r'\("message_passing", valid\)$') as caught:
-        found = evaluate(**given)
-    assert found == expected(exclude=VALID)
+        result = evaluate(**OWN_EXCLUDE[form])
+
+    assert result == expected(exclude=VALID)
     assert [warning.filename for warning in caught] == [__file__]
-    entries = given["exclude"] if isinstance(given["exclude"], tuple) else (given["exclude"],)
-    assert evaluate(**given | {"exclude": ("message_passing", *entries)}) == expected(exclude=(TRAIN, VALID))
 
 
-def test_edges_of_the_graph_that_may_compete():
-    """Nothing is said if few edges compete, the graph is the target, or `exclude` is None or `allowed` is given."""
-    most = TRAIN.take(torch.arange(len(TRAIN)) % 3 > 0)
-    assert evaluate(exclude=(VALID, most)) == expected(exclude=(VALID, most))
-    assert evaluate(target=TRAIN, exclude=VALID) == expected(target=TRAIN, exclude=VALID)
-    for exclude in (None, ()):
-        assert evaluate(exclude=exclude) == expected(exclude=None)
-    allowed = trm.Embeddings(*split(MODEL), allowed=Interactions.from_dense(CELLS > 0.5))
-    assert evaluate(exclude=VALID, embed=lambda model: allowed) == expected(embeddings=(allowed,), exclude=VALID)
+@pytest.mark.parametrize("form", OWN_EXCLUDE)
+def test_the_exclude_that_the_warning_names_works(form):
+    entries = OWN_EXCLUDE[form]["exclude"]
+    exclude = ("message_passing", *(entries if isinstance(entries, tuple) else [entries]))
+
+    assert evaluate(**OWN_EXCLUDE[form] | {"exclude": exclude}) == expected(exclude=(TRAIN, VALID))
 
 
-def test_ids_that_occur_are_numbered_as_the_nodes():
-    """A ground truth of some users and items alone is numbered as the message says; `EDGES` stay excluded."""
+MOST = TRAIN.take(torch.arange(len(TRAIN)) % 3 > 0)
+ALLOWED = trm.Embeddings(*split(MODEL), allowed=Interactions.from_dense(CELLS > 0.5))
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ({"exclude": (VALID, MOST)}, {"exclude": (VALID, MOST)}),
+        ({"exclude": VALID, "target": TRAIN}, {"exclude": VALID, "target": TRAIN}),
+        ({"exclude": ()}, {"exclude": None}),
+        ({"exclude": VALID, "embed": lambda model: ALLOWED}, {"exclude": VALID, "embeddings": (ALLOWED,)}),
+    ],
+    ids=["few compete", "the graph is the target", "nothing", "allowed items"],
+)
+def test_edges_that_may_compete_are_not_warned_of(given, same):
+    assert evaluate(**given) == expected(**same)
+
+
+def test_ids_that_occur_are_numbered_as_the_nodes_by_the_code_of_the_message():
+    """A ground truth of some users and items alone; `EDGES` stay excluded."""
     some = TEST.take((TEST.users != 4) & (TEST.items != 7))
     read = Interactions.from_columns(some.users, some.items, user_ids=some.users.unique(), item_ids=some.items.unique())
     message = r"\(32 nodes\); if it has ids, (target.recode\(user_ids=..., item_ids=...\)) numbers it"
     with pytest.raises(ValueError, match=message) as raised:
         evaluate(target=read, num_users=USERS)
     call = re.search(message, str(raised.value))[1].replace("...", "range(12)", 1).replace("...", "range(20)")
+
     assert evaluate(target=eval(call, {"target": read})) == evaluate(target=some)
 
 
@@ -238,13 +310,7 @@ def of_nodes(*edge):
     return {"target": torch.tensor(edge)[:, None], "num_users": USERS}
 
 
-def of_shape(*shape):
-    return {"target": Interactions.from_edge_index(torch.tensor([[3], [2]]), *shape)}
-
-
-FORTH, FROM_0 = TRAIN.to_edge_index(USERS), TRAIN.to_edge_index()
-HETERO = HeteroData({("u", "r", "i"): {"edge_index": FORTH}})
-DATA = Data(edge_index=EDGES, num_nodes=NODES)
+SWAPPED = torch.ones(ITEMS, 4), torch.ones(USERS, 4)
 NUMBERED = "do not join one of 12 users and one of 20 items, such as"
 BAD = [
     (of_nodes(0, 2), ValueError, rf"1 edges of target {NUMBERED} \[0, 2\]: items are nodes 12 to 31, as in Inter"),
@@ -252,19 +318,19 @@ BAD = [
     ({"exclude": torch.tensor([[0], [0]])}, ValueError, "1 edges of exclude do not join"),
     ({"target": torch.tensor([0, 13]), "num_users": USERS}, ValueError, r"target must be integers \[2, E\], got \[2\]"),
     ({"target": TEST_EDGES}, ValueError, "embeds 32 nodes: pass num_users=, how many of them are users, got None"),
-    (
-        {"target": TEST_EDGES, "num_users": USERS, "embed": lambda model: (torch.ones(ITEMS, 4), torch.ones(USERS, 4))},
-        ValueError,
-        r"embed returned 20 users, but num_users is 12: are users and items swapped\?",
-    ),
+    (BOTH_WAYS | {"embed": lambda model: SWAPPED}, ValueError, r"returned 20 users, but num_users is 12: .* swapped\?"),
     ({"exclude": torch.ones(20, dtype=torch.uint8)}, TypeError, "exclude must hold int64"),
-    (of_shape(32, 32), ValueError, r"target is 32 x 32, the model embeds .*\(32 nodes\)"),
+    (
+        {"target": Interactions.from_edge_index(torch.tensor([[3], [2]]), 32, 32)},
+        ValueError,
+        r"target is 32 x 32, the model embeds .*\(32 nodes\)",
+    ),
     ({"model": LightGCN(40, 4, 1)}, ValueError, r"target is 12 x 20, .* 12 users and 28 items \(40 nodes\); if"),
     # the model would silently propagate over other nodes
-    ({"edges": FROM_0}, ValueError, "edges of edge_index do not join .* items are nodes 12 to 31"),
+    ({"edges": TRAIN.to_edge_index()}, ValueError, "edges of edge_index do not join .* items are nodes 12 to 31"),
     ({"edges": "edges"}, TypeError, "edge_index must be a tensor, got str"),
-    ({"edges": DATA}, TypeError, r"got Data: pass data\.edge_index"),
-    ({"edges": HETERO}, TypeError, "HeteroData: pass embed="),
+    ({"edges": Data(edge_index=EDGES, num_nodes=NODES)}, TypeError, r"got Data: pass data\.edge_index"),
+    ({"edges": hetero(RATES)}, TypeError, "HeteroData: pass embed="),
     ({"model": nn.Linear(2, 2)}, TypeError, r"Linear has no get_embedding\(edge_index\): pass embed="),
     ({"embed": lambda model, graph: graph}, TypeError, "missing 1 required positional argument: 'graph'"),
     ({"embed": lambda model: 3}, TypeError, r"embed must return \(users, items\), .*, got int"),
@@ -279,37 +345,37 @@ BAD = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), BAD)
-def test_bad_input(given, error, message):
-    """No numbering is guessed, and the error for bad input names the value or the values that are accepted."""
+def test_bad_input_is_refused(given, error, message):
+    """No numbering is guessed."""
     with pytest.raises(error, match=message):
         evaluate(**given)
 
 
 def test_a_graph_that_is_not_read_may_be_numbered_otherwise():
     """With `embed` and `exclude` of one's own the edges are not read, such as those of a social graph."""
-    users, items = MODEL.embedding.weight.detach().split([USERS, ITEMS])
-    got = evaluate(edges=FROM_0, exclude=TRAIN, embed=lambda m: m.embedding.weight)
-    assert got == expected(embeddings=(users, items))
+    result = evaluate(edges=TRAIN.to_edge_index(), exclude=TRAIN, embed=lambda model: model.embedding.weight)
+
+    assert result == expected(embeddings=MODEL.embedding.weight.detach().split([USERS, ITEMS]))
 
 
-def test_without_pyg(monkeypatch):
-    """Without PyG the error names the extra to install."""
+def test_without_pyg_the_error_names_the_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "torchrecmetrics.pyg")
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
+
     with pytest.raises(ImportError, match=r"torchrecmetrics.pyg needs PyG: pip install 'torchrecmetrics\[pyg\]'"):
         importlib.import_module("torchrecmetrics.pyg")
 
 
-ITEM_OF_EDGE = torch.rand(USERS, ITEMS).argsort(1)[:, :6].flatten()
+# each user has six labelled edges, three positives and then three negatives
+ITEM_OF_EDGE = torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(1)).argsort(1)[:, :6].flatten()
 USER_OF_EDGE = torch.arange(USERS).repeat_interleave(6)
 LABELLED = torch.stack([USER_OF_EDGE, ITEM_OF_EDGE + USERS])
 LABELS = (torch.arange(6) < 3).repeat(USERS).float()
 
 
-def rank_labelled(metrics="MRR", **changed):
-    """Return the evaluation of labelled edges, of which each user has three positives and three negatives."""
+def rank_labelled(**changed):
     given = {"edge_label_index": LABELLED, "edge_label": LABELS, "num_users": USERS} | changed
-    return pyg.evaluate(metrics, MODEL, EDGES, **given)
+    return pyg.evaluate("MRR", MODEL, EDGES, **given)
 
 
 def loops(scores):
@@ -322,8 +388,7 @@ def loops(scores):
 
 
 @pytest.mark.parametrize("index", [LABELLED, LABELLED.flip(0)], ids=["from users", "from items"])
-def test_labelled_edges_equal_loops(index):
-    """MRR ranks each user's labelled edges, in any direction."""
+def test_labelled_edges_of_each_user_are_ranked_in_any_direction(index):
     users, items = split(MODEL)
     result = rank_labelled(edge_label_index=index)
 
@@ -341,8 +406,8 @@ def test_labelled_edges_are_ranked_by_similarity_plus_bias(similarity):
     assert result["MRR"].item() == pytest.approx(loops(scores))
 
 
-def test_random_link_split():
-    """Labelled edges are evaluated as PyG's RandomLinkSplit makes them, with both sides numbered from 0."""
+def test_labels_of_random_link_split_are_evaluated():
+    """It numbers both sides from 0; positives are those that score above 1.5."""
     torch.manual_seed(0)
     data = HeteroData()
     data["user"].num_nodes, data["item"].num_nodes = 40, 30
@@ -350,13 +415,12 @@ def test_random_link_split():
     data["user", "likes", "item"].edge_index = (users @ items.T > 1.5).nonzero().T
     *_, test = RandomLinkSplit(num_val=0, num_test=0.5, edge_types=("user", "likes", "item"))(data)
     labels = {key: test["user", "likes", "item"][key] for key in ("edge_label_index", "edge_label")}
-    result = pyg.evaluate("AUROC", torch.nn.Module(), test, embed=lambda model: (users, items), **labels)
-    assert result["AUROC"] == 1  # positives are those that score above 1.5
+
+    assert pyg.evaluate("AUROC", torch.nn.Module(), test, embed=lambda model: (users, items), **labels)["AUROC"] == 1
 
 
 TWICE = torch.cat([LABELLED, LABELLED[:, :1].flip(0)], 1)
 POSITIVE = {"edge_label_index": LABELLED[:, LABELS > 0], "edge_label": LABELS[LABELS > 0]}
-ALLOWED = trm.Embeddings(torch.ones(USERS, 1), torch.ones(ITEMS, 1), allowed=torch.ones(ITEMS) > 0)
 BAD_LABELS = [
     ({"edge_label": None}, "pass target, or edge_label_index with edge_label; pass positives alone as target"),
     ({"edge_label": torch.arange(3)}, "scores, labels and indexes must be tensors of one shape"),
@@ -374,7 +438,7 @@ BAD_LABELS = [
 
 
 @pytest.mark.parametrize(("changed", "message"), BAD_LABELS)
-def test_bad_labels(changed, message):
-    """Arguments that do not fit labelled edges are refused, so that negatives are never taken for positives."""
+def test_bad_labels_are_refused(changed, message):
+    """So that negatives are never taken for positives."""
     with pytest.raises(ValueError, match=message):
         rank_labelled(**changed)

@@ -18,37 +18,41 @@ from torchrecmetrics import pyg
 HAS_COLLECTION = hasattr(link, "LinkPredMetricCollection")
 compares_with_pyg = pytest.mark.skipif(not HAS_COLLECTION, reason="PyG has its collection, and weights, from 2.7 on")
 
+PLAIN = [
+    ("LinkPredPrecision", trm.Precision),
+    ("LinkPredRecall", trm.Recall),
+    ("LinkPredF1", trm.F1),
+    ("LinkPredMAP", lambda k: trm.MAP(k, normalize="min")),  # MAP(k) divides by R
+    ("LinkPredNDCG", trm.NDCG),
+    ("LinkPredMRR", trm.MRR),
+]
+WEIGHTED = [("LinkPredRecall", lambda k: trm.Recall(k, weighted=True)), ("LinkPredNDCG", trm.NDCG)]
+
 
 @compares_with_pyg
-def test_link_pred_arguments(generator):
-    """With the arguments of PyG's collection and -1 padding, the metrics that both have give PyG's values."""
-    lists = torch.rand(8, 30, generator=generator).argsort(1)[:, :6]
-    lists[2, 4:] = -1  # as KNNIndex.search pads
-    items = torch.rand(8, 30, generator=generator).argsort(1)[:, :3].flatten()
-    labels, weights = torch.stack([torch.arange(8).repeat_interleave(3), items]), torch.rand(24, generator=generator)
-    plain = {
-        link.LinkPredPrecision: trm.Precision,
-        link.LinkPredRecall: trm.Recall,
-        link.LinkPredF1: trm.F1,
-        link.LinkPredMAP: lambda k: trm.MAP(k, normalize="min"),  # MAP(k) divides by R
-        link.LinkPredNDCG: trm.NDCG,
-        link.LinkPredMRR: trm.MRR,
-    }
-    weighted = {link.LinkPredRecall: lambda k: trm.Recall(k, weighted=True), link.LinkPredNDCG: trm.NDCG}
-    for kinds, options, of_labels in ((plain, {}, None), (weighted, {"weighted": True}, weights)):
-        pairs = [(make(k), peer(k, **options)) for peer, make in kinds.items() for k in (2, 6)]
-        theirs = link.LinkPredMetricCollection({metric.label: peer for metric, peer in pairs})
-        ours = pyg.LinkPredCollection([metric for metric, _ in pairs])
-        assert ours.max_k == 6
-        for first, last in ((0, 2), (3, 8)):  # without the padded row, which PyG gets wrong
-            here = (labels[0] >= first) & (labels[0] < last)
-            row, item = labels[:, here] - torch.tensor([[first], [0]])
-            gains = None if of_labels is None else of_labels[here]
-            theirs.update(lists[first:last], torch.stack([row, item]), gains)
-            ours.update(lists[first:last], (row, item), gains)
-        assert numbers(ours.compute()) == near(theirs.compute(), 1e-6)
+@pytest.mark.parametrize(("kinds", "options"), [(PLAIN, {}), (WEIGHTED, {"weighted": True})], ids=["plain", "weighted"])
+@pytest.mark.parametrize("as_labels", [torch.stack, tuple], ids=["tensor", "pair"])
+def test_values_are_those_of_pyg(kinds, options, as_labels, generator):
+    """Two batches of four rows, each with six items and three labels."""
+    pairs = [(make(k), getattr(link, peer)(k, **options)) for peer, make in kinds for k in (2, 6)]
+    theirs = link.LinkPredMetricCollection({metric.label: peer for metric, peer in pairs})
+    ours = pyg.LinkPredCollection([metric for metric, _ in pairs])
+    for _ in range(2):
+        lists, labelled = (torch.rand(4, 30, generator=generator).argsort(1)[:, :width] for width in (6, 3))
+        labels = [torch.arange(4).repeat_interleave(3), labelled.flatten()]
+        weights = torch.rand(12, generator=generator) if options else None
+        theirs.update(lists, torch.stack(labels), weights)
+        ours.update(lists, as_labels(labels), weights)
+
+    assert numbers(ours.compute()) == near(theirs.compute(), 1e-6)
+    assert ours.max_k == 6
+
+
+def test_a_list_may_be_padded_as_knn_index_pads_it():
+    """PyG gets a padded row wrong. One of two labels is in the list."""
     recall = pyg.LinkPredCollection("Recall@6")
-    assert recall(lists[2:3], torch.tensor([[0, 0], [lists[2, 0], 99]]))["Recall@6"] == 0.5
+
+    assert recall(torch.tensor([[8, 3, 5, 1, -1, -1]]), torch.tensor([[0, 0], [8, 99]])) == {"Recall@6": 1 / 2}
 
 
 @compares_with_pyg
@@ -83,41 +87,39 @@ def test_pyg_has_a_value_of_no_labels():
 
 def by_row(lists, edges, weights):
     """Return the same ranking, made from labels that are collected in a loop."""
-    found = [{} for _ in lists]
+    labels = [{} for _ in lists]
     for row, item, weight in zip(*edges.tolist(), weights.tolist(), strict=True):
-        found[row].setdefault(item, weight)
-    width = max([1, *map(len, found)])
-    ids = [list(row) + [-1] * (width - len(row)) for row in found]
-    gains = [list(row.values()) + [0.0] * (width - len(row)) for row in found]
+        labels[row].setdefault(item, weight)
+    width = max([1, *map(len, labels)])
+    ids = [list(row) + [-1] * (width - len(row)) for row in labels]
+    gains = [list(row.values()) + [0.0] * (width - len(row)) for row in labels]
     return trm.Lists(lists, torch.tensor(ids), gains=torch.tensor(gains), complete=True, duplicates="first")
 
 
 @pytest.mark.parametrize("max_relevant", [None, 30])
-def test_labels_in_any_order(max_relevant, generator):
-    """Shuffled or repeated labels, rows without a label and repeated items give what a loop over the labels gives.
-
-    A repeated item keeps its first rank, and a repeated label its first weight, also in a clone of the collection.
-    """
+@pytest.mark.parametrize("rows", [1, 4, 50])
+def test_labels_in_any_order_equal_a_loop_over_them(rows, max_relevant, generator):
+    """A repeated item keeps its first rank and a repeated label its first weight, also in a clone of the collection."""
     metrics = ["NDCG", "Recall", "Precision", "MAP", "HR", trm.Recall(5, weighted=True, max_relevant=max_relevant)]
     options = {"k": [1, 5], "max_relevant": max_relevant}
-    for rows in (1, 4, 50):
-        lists = torch.randint(-1, 12, (rows, 5), generator=generator)
-        edges = torch.stack([torch.randint(n, (3 * rows,), generator=generator) for n in (rows, 12)])
-        weights = torch.rand(3 * rows, generator=generator)
-        ours = pyg.LinkPredCollection(metrics, **options, duplicates="first", duplicate_labels="first")
-        expected = trm.RecMetricCollection(metrics, **options)(by_row(lists, edges, weights))
-        assert numbers(ours.clone()(lists, edges, weights)) == near(expected)
+    lists = torch.randint(-1, 12, (rows, 5), generator=generator)
+    edges = torch.stack([torch.randint(n, (3 * rows,), generator=generator) for n in (rows, 12)])
+    weights = torch.rand(3 * rows, generator=generator)
+    ours = pyg.LinkPredCollection(metrics, **options, duplicates="first", duplicate_labels="first")
+    expected = trm.RecMetricCollection(metrics, **options)(by_row(lists, edges, weights))
+
+    assert numbers(ours.clone()(lists, edges, weights)) == near(expected)
 
 
-def test_link_pred_without_reading_values():
-    """With max_relevant an update reads no value, as it runs on "meta", which has none."""
+def test_with_max_relevant_an_update_reads_no_value():
+    """On "meta", which has none."""
     lists, labels = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((6, 9), (2, 20)))
     collection = pyg.LinkPredCollection(["NDCG", trm.Recall(5, weighted=True, max_relevant=4)], k=9, max_relevant=4)
+
     collection.to("meta").update(lists, labels, torch.empty(20, device="meta"))
 
 
 TWO_LISTS, THREE_LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
-BATCH = {"pred_index_mat": TWO_LISTS, "edge_label_index": THREE_LABELS}
 WRONG_VALUES = {  # labels, weights, the error at once, and the error in compute
     "label twice": (
         [[0, 1, 0], [4, 4, 4]],
@@ -192,20 +194,30 @@ def errors_of_all(rank, world_size):
 
 def test_wrong_values_raise_on_all_processes(processes):
     first, second = processes.run(errors_of_all, 2)
+
     assert first == second
 
 
-def test_lists_that_are_shorter_than_the_cutoff():
-    """A list narrower than the largest cut-off is a warning; -1 at its end says that there are no more items."""
-    labels = torch.tensor([[0, 0], [3, 15]])
-    collection = pyg.LinkPredCollection(["Recall@20"])
+TEN = torch.arange(10)[None]
+LABELS = torch.tensor([[0, 0], [3, 15]])
+"""One of them is among the ten items."""
+
+
+def test_a_list_that_is_shorter_than_the_cutoff_is_warned_of():
     with pytest.warns(UserWarning, match=r"holds 10 items per row, the largest cut-off is 20.* pad with -1"):
-        collection.update(torch.arange(10)[None], labels)
+        assert pyg.LinkPredCollection("Recall@20")(TEN, LABELS) == {"Recall@20": 1 / 2}
+
+
+def test_a_padded_list_has_no_more_items_and_is_not_warned_of():
+    padded = torch.nn.functional.pad(TEN, (0, 10), value=-1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        collection.update(torch.nn.functional.pad(torch.arange(10)[None], (0, 10), value=-1), labels)
-    assert collection.compute() == {"Recall@20": 0.5}
-    assert collection(torch.zeros(1, 0, dtype=torch.int64), labels) == {"Recall@20": 0}
+
+        assert pyg.LinkPredCollection("Recall@20")(padded, LABELS) == {"Recall@20": 1 / 2}
+
+
+def test_an_empty_list_finds_nothing():
+    assert pyg.LinkPredCollection("Recall@20")(torch.zeros(1, 0, dtype=torch.int64), LABELS) == {"Recall@20": 0}
 
 
 @pytest.mark.parametrize(
@@ -217,11 +229,12 @@ def test_lists_that_are_shorter_than_the_cutoff():
         ({"duplicate_labels": True}, "duplicate_labels must be one of 'error', 'first', got True"),
     ],
 )
-def test_link_pred_refuses_when_made(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         pyg.LinkPredCollection(**({"metrics": "HR", "k": 5} | options))
 
 
+BATCH = {"pred_index_mat": TWO_LISTS, "edge_label_index": THREE_LABELS, "edge_label_weight": torch.ones(3)}
 INTERACTIONS = trm.Interactions.from_edge_index(THREE_LABELS, 2, 9)
 MISTAKES = [
     ({"edge_label_weight": None}, ValueError, r"edge_label_weight is missing: Recall\(weighted=True\)"),
@@ -237,8 +250,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("changed", "error", "message"), MISTAKES)
-def test_link_pred_speaks_of_its_arguments(changed, error, message):
+def test_bad_arguments_of_a_batch_are_refused(changed, error, message):
     collection = pyg.LinkPredCollection([trm.Recall(1, weighted=True), "HR@1"], validate_args=True)
+
     with pytest.raises(error, match=message):
-        collection.update(**(BATCH | {"edge_label_weight": torch.ones(3)} | changed))
+        collection.update(**(BATCH | changed))
     assert not collection.evaluator.update_called

@@ -67,133 +67,160 @@ def table(model):
 MODELS = ("TransE", "DistMult", "ComplEx", "RotatE")
 
 
+TIES = pytest.mark.parametrize("ties", ["optimistic", "realistic", "pessimistic"])
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_equals_plain_python(name):
-    """PyG's models give the values of plain Python, filtered and raw, for both sides, all ties and any batches."""
-    model = make(name).train()
-    score = table(model)
-    for seed, (ties, batch_size) in enumerate({"optimistic": None, "realistic": 1, "pessimistic": 4}.items()):
-        test, facts = graph(seed)
-        for known in (facts, None):
-            found = pyg.evaluate_triples(NAMES, model, *test, known=known, ties=ties, batch_size=batch_size)
-            assert numbers(found) == pytest.approx(plain_values(score, test, known, ties))
-    assert model.training
-    assert found.num_users == 18
+@TIES
+@pytest.mark.parametrize("filtered", [True, False])
+def test_models_of_pyg_give_the_values_of_plain_python(filtered, ties, name):
+    model, (test, known) = make(name), graph(1)
+    known = known if filtered else None
+    result = pyg.evaluate_triples(NAMES, model, *test, known=known, ties=ties, batch_size=4)
+
+    assert numbers(result) == pytest.approx(plain_values(table(model), test, known, ties))
+    assert result.num_users == 2 * 9  # rows: heads and tails
 
 
-@pytest.mark.parametrize("batch_size", [None, 7])
-@pytest.mark.parametrize("ties", ["optimistic", "realistic", "pessimistic"])
-def test_functions_of_ones_own(ties, batch_size):
-    """Score functions by side, with many equal scores, give the values of plain Python."""
+SCORES = torch.randint(5, (ENTITIES, RELATIONS, ENTITIES), generator=torch.Generator().manual_seed(0)).double()
+FUNCTIONS = {
+    "tail": lambda head, relation: SCORES[head, relation],
+    "head": lambda relation, tail: SCORES[:, relation, tail].T,
+}
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 7])
+@TIES
+def test_functions_by_side_give_the_values_of_plain_python(ties, batch_size):
+    """With many equal scores."""
     test, known = graph(0, num_known=150, num_test=40)
-    scores = torch.randint(5, (ENTITIES, RELATIONS, ENTITIES), generator=torch.Generator().manual_seed(0)).double()
-    functions = {
-        "tail": lambda head, relation: scores[head, relation],
-        "head": lambda relation, tail: scores[:, relation, tail].T,
-    }
-    expected = plain_values(lambda *triple: scores[triple].item(), test, known, ties)
-    seen = []
     options = {"ties": ties, "batch_size": batch_size, "num_entities": ENTITIES, "known": tuple(known)}
-    found = pyg.evaluate_triples(NAMES, functions, *test, progress=lambda *done: seen.append(done), **options)
-    assert numbers(found) == pytest.approx(expected)
-    assert seen[-1] == (80, 80)
-    tails = pyg.evaluate_triples(NAMES, {"tail": functions["tail"]}, *test, sides="tail", **options)
-    of_tails = {key: expected[f"{name}/tail"] for name in NAMES for key in (name, f"{name}/tail")}
-    assert numbers(tails) == pytest.approx(of_tails)
+    result = pyg.evaluate_triples(NAMES, FUNCTIONS, *test, **options)
+
+    assert numbers(result) == pytest.approx(plain_values(lambda *triple: SCORES[triple].item(), test, known, ties))
 
 
-def test_scores_of_a_batch_fit_the_memory(monkeypatch):
-    """Without `batch_size` a function is asked for as many rows as fit the memory, at 8 bytes per entity."""
+def test_one_side_is_all_rows():
+    test, known = graph(0)
+    options = {"num_entities": ENTITIES, "known": known}
+    tails = numbers(pyg.evaluate_triples("MRR", {"tail": FUNCTIONS["tail"]}, *test, sides="tail", **options))
+    both = numbers(pyg.evaluate_triples("MRR", FUNCTIONS, *test, **options))
+
+    assert tails == pytest.approx({"MRR": both["MRR/tail"], "MRR/tail": both["MRR/tail"]})
+
+
+def test_progress_counts_the_triples_of_both_sides():
+    calls = []
+    progress = lambda *done: calls.append(done)  # noqa: E731
+    pyg.evaluate_triples("MRR", FUNCTIONS, *graph(0)[0], num_entities=ENTITIES, batch_size=5, progress=progress)
+
+    assert calls[-1] == (2 * 9, 2 * 9)
+
+
+def test_a_function_is_asked_for_as_many_rows_as_fit_the_memory(monkeypatch):
+    """A score has 8 bytes."""
     monkeypatch.setattr("torchrecmetrics.pyg.triples.memory_on", lambda device: 3 * 8 * ENTITIES)
-    test, _ = graph(0)
     sizes = []
 
     def tails(head, relation):
         sizes.append(len(head))
         return torch.zeros(len(head), ENTITIES)
 
-    pyg.evaluate_triples(NAMES, {"tail": tails}, *test, sides="tail", num_entities=ENTITIES)
+    pyg.evaluate_triples("MRR", {"tail": tails}, *graph(0)[0], sides="tail", num_entities=ENTITIES)
+
     assert sizes == [3, 3, 3]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_equal_entities_tie_in_all_chunks(name, monkeypatch):
-    """Entities with equal embeddings have equal scores, however the model's calls are split."""
+def test_entities_with_equal_embeddings_tie_however_calls_are_split(name, monkeypatch):
     torch.manual_seed(0)
     model = getattr(kge, name)(num_nodes=ENTITIES, num_relations=RELATIONS, hidden_channels=37)
     with torch.no_grad():
         for part in (value for key, value in model.named_parameters() if key.startswith("node_emb")):
             part.copy_(part[torch.arange(ENTITIES) % 4])
     test, known = graph(7)
-    found = set()
+    values = set()
     for most in (1, 2, 5, 13, 50, 2**14):
         monkeypatch.setattr("torchrecmetrics.pyg.triples._MAX_PAIRS_CPU", most)
-        found.add(pyg.evaluate_triples("MRR", model, *test, known=known)["MRR"].item())
-    assert len(found) == 1
+        values.add(pyg.evaluate_triples("MRR", model, *test, known=known)["MRR"].item())
+
+    assert len(values) == 1
 
 
-def test_values_of_relations():
-    """Each relation has a group, whose rows are those of both sides."""
+def test_each_relation_has_a_group_with_the_rows_of_both_sides():
     model, (test, known) = make("TransE"), graph(4)
-    found = pyg.evaluate_triples("MRR", model, *test, known=known, groups="relation")
+    result = pyg.evaluate_triples("MRR", model, *test, known=known, groups="relation")
+    alone = {}
     for number in test[1].unique().tolist():
         part = test[:, test[1] == number]
-        alone = pyg.evaluate_triples("MRR", model, *part, known=known, groups=None)
+        alone[f"MRR/relation {number}"] = numbers(pyg.evaluate_triples("MRR", model, *part, known=known))["MRR"]
 
-        assert found[f"MRR/relation {number}"].item() == pytest.approx(alone["MRR"].item())
+    assert {key: value for key, value in numbers(result).items() if key in alone} == pytest.approx(alone)
 
 
-def test_rows_are_kept():
-    """Row i is the head of triple i and row n + i its tail; both are one cluster."""
+def test_kept_rows_are_heads_and_then_tails_and_a_triple_is_one_cluster():
     model, (test, known) = make("TransE"), graph(8)
     score = table(model)
     expected = [1 / rank for side in ("head", "tail") for rank in plain_ranks(score, test, known, side)]
     metrics = trm.RecMetricCollection("MRR", accumulators=[trm.KeptRows()], ties="realistic")
     rows = pyg.evaluate_triples(metrics, model, *test, known=known, batch_size=4).rows
-    found = dict(zip(rows.ids.tolist(), rows.values["MRR"].tolist(), strict=True))
-    assert [found[number] for number in range(18)] == pytest.approx(expected)
+    by_row = dict(zip(rows.ids.tolist(), rows.values["MRR"].tolist(), strict=True))
+
+    assert [by_row[number] for number in range(2 * 9)] == pytest.approx(expected)
     assert (rows.clusters == rows.ids % 9).all()
 
 
-def test_modules_of_functions_are_evaluated():
-    """A module, also one whose method is passed, scores in eval mode and is back in its own mode afterwards."""
+class Noisy(torch.nn.Module):
+    """Scores in eval mode alone."""
 
-    class Noisy(torch.nn.Module):
-        def forward(self, given, other):
-            assert not self.training
-            return torch.eye(ENTITIES)[given]
+    def forward(self, given, other):
+        assert not self.training
+        return torch.eye(ENTITIES)[given]
 
-        heads = forward
+    heads = forward
 
-    tails, heads = Noisy(), [Noisy().eval(), Noisy()]
-    test, _ = graph(9)
-    pyg.evaluate_triples("MRR", {"tail": tails, "head": heads[1].heads}, *test, num_entities=ENTITIES)
-    pyg.evaluate_triples("MRR", {"head": heads[0].heads}, *test, sides="head", num_entities=ENTITIES)
-    assert [part.training for part in (tails, *heads)] == [True, False, True]
+
+@pytest.mark.parametrize("training", [True, False])
+def test_modules_of_functions_score_in_eval_mode_and_get_their_mode_back(training):
+    """Also one whose method is passed."""
+    tails, heads = Noisy().train(training), Noisy().train(training)
+    pyg.evaluate_triples("MRR", {"tail": tails, "head": heads.heads}, *graph(9)[0], num_entities=ENTITIES)
+
+    assert (tails.training, heads.training) == (training, training)
+
+
+def call(**changed):
+    head, relation, tail = graph(6)[0]
+    given = {"model": make("TransE"), "head": head, "relation": relation, "tail": tail, "known": graph(6)[1]}
+    return pyg.evaluate_triples("MRR", **given | changed)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_keeps_its_mode(training):
+    model = make("TransE").train(training)
+    call(model=model)
+
+    assert model.training == training
 
 
 def test_a_model_that_fails_keeps_its_mode():
     model = make("TransE").train()
     model.forward = lambda *triple: 1 / 0
+
     with pytest.raises(ZeroDivisionError):
         call(model=model)
     assert model.training
 
 
-def test_known_triples_need_not_be_there():
-    """An empty set of known triples is the raw setting, as is None; ids may be small integers."""
-    raw = numbers(call(known=None))
-    assert numbers(call(known=torch.zeros(3, 0, dtype=torch.int64))) == pytest.approx(raw)
-    test, known = graph(6)
-    narrow = dict(zip(("head", "relation", "tail"), test.short(), strict=True))
-    assert numbers(call(**narrow, known=known.int())) == pytest.approx(numbers(call()))
+def test_no_known_triples_are_the_raw_setting():
+    assert numbers(call(known=torch.zeros(3, 0, dtype=torch.int64))) == numbers(call(known=None))
 
 
-def call(**changed):
+def test_ids_may_be_small_integers():
     test, known = graph(6)
-    head, relation, tail = test
-    given = {"model": make("TransE"), "head": head, "relation": relation, "tail": tail, "known": known} | changed
-    return pyg.evaluate_triples("MRR", **given)
+    head, relation, tail = test.short()
+
+    assert numbers(call(head=head, relation=relation, tail=tail, known=known.int())) == numbers(call())
 
 
 NONE = torch.zeros(0, dtype=torch.int64)
@@ -221,26 +248,26 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changed", "error", "message"), BAD)
-def test_bad_input(changed, error, message):
-    """The error for bad input names the value that was given or the values that are accepted."""
+def test_bad_input_is_refused(changed, error, message):
     with pytest.raises(error, match=message):
         call(**changed)
 
 
-def test_twenty_lines_become_three():
-    """For raw tails without ties, values equal those of `KGEModel.test`, whose mean rank counts from 0."""
+def test_raw_tails_without_ties_have_the_values_of_the_test_method():
+    """The mean rank of `KGEModel.test` counts from 0."""
     torch.manual_seed(0)
     model = kge.TransE(num_nodes=30, num_relations=4, hidden_channels=8)
     test = torch.stack([torch.randint(n, (20,)) for n in (30, 4, 30)])
-    theirs = model.test(*test, batch_size=10, k=10, log=False)
-    found = pyg.evaluate_triples(["MeanRank", "MRR", "HR@10"], model, *test, sides="tail", groups=None)
-    assert [found["MeanRank"] - 1, found["MRR"], found["HR@10"]] == pytest.approx(theirs, abs=1e-6)
-    assert isinstance(found, trm.Evaluation)
+    mean_rank, mrr, hits = model.test(*test, batch_size=10, k=10, log=False)
+    result = pyg.evaluate_triples(["MeanRank", "MRR", "HR@10"], model, *test, sides="tail", groups=None)
+
+    assert numbers(result) == pytest.approx({"MeanRank": mean_rank + 1, "MRR": mrr, "HR@10": hits}, abs=1e-6)
+    assert isinstance(result, trm.Evaluation)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_pykeen_evaluates_nations():
-    """Every value of both sides is that of PyKEEN's filtered evaluation of its own model on its data set Nations."""
+def test_values_are_those_of_pykeen_on_nations():
+    """PyKEEN evaluates its own model on its data set."""
     evaluation = pytest.importorskip("pykeen.evaluation")
     from pykeen.datasets import Nations
     from pykeen.models import TransE
@@ -263,7 +290,13 @@ def test_pykeen_evaluates_nations():
         "AdjustedMRR": "adjusted_inverse_harmonic_mean_rank",
         "AdjustedHR@10": "adjusted_hits_at_k",
     }
-    found = pyg.evaluate_triples(list(names), functions, *parts[2].T, known=torch.cat(parts).T, num_entities=14)
-    for name, other in names.items():
-        for side, key in (("both", name), ("head", f"{name}/head"), ("tail", f"{name}/tail")):
-            assert found[key].item() == pytest.approx(theirs.get_metric(f"{side}.realistic.{other}"), abs=1e-6)
+    result = pyg.evaluate_triples(list(names), functions, *parts[2].T, known=torch.cat(parts).T, num_entities=14)
+
+    assert numbers(result) == pytest.approx(
+        {
+            f"{name}{key}": theirs.get_metric(f"{side}.realistic.{other}")
+            for name, other in names.items()
+            for side, key in (("both", ""), ("head", "/head"), ("tail", "/tail"))
+        },
+        abs=1e-6,
+    )
