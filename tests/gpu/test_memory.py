@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from values import numbers
+from values import near, numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics import kernels as counting
 from torchrecmetrics.evaluation import scorers as scoring
 
-KERNELS = ["eager", "triton"]
+KERNELS = pytest.mark.parametrize("kernels", ["eager", "triton"])
 
 
 def world(users, items, d, listed, device):
@@ -22,16 +22,14 @@ def world(users, items, d, listed, device):
 
 def evaluate(vectors, kernels, **options):
     # overlap="miss" avoids the search for overlaps, which is for all users at once and is not repeated in halves
-    found = trm.evaluate(["HR", "NDCG", "MAP", "AUROC"], *vectors, kernels=kernels, overlap="miss", **options)
-    assert found.kernels == kernels
-    return numbers(found), found.num_users
+    return trm.evaluate(["HR", "NDCG", "MAP", "AUROC"], *vectors, kernels=kernels, overlap="miss", **options)
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
+@KERNELS
 def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
-    """A batch is repeated in halves if memory runs out, which it does during the first three attempts."""
+    """Memory runs out during the first three attempts."""
     vectors, options = world(*place.pick((2000, 5000, 32, 50), (40, 300, 8, 6)), place.device)
-    wanted = evaluate(vectors, kernels, **options)
+    expected = evaluate(vectors, kernels, **options)
     module = counting.eager if kernels == "eager" else counting
     count, attempts = module.count, []
 
@@ -42,32 +40,39 @@ def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
         return count(scores, question, *args)
 
     monkeypatch.setattr(module, "count", failing)
-    found = evaluate(vectors, kernels, **options)
-    assert attempts[:3] == sorted(attempts[:3], reverse=True)
+    result = evaluate(vectors, kernels, **options)
+
     assert max(attempts[3:]) <= attempts[0] // 4
-    assert found[0] == pytest.approx(wanted[0], abs=1e-12)
-    assert found[1] == wanted[1]
+    assert numbers(result) == near(expected)
+    assert (result.num_users, result.kernels) == (expected.num_users, kernels)
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-def test_a_card_that_is_full(kernels, cuda, monkeypatch):
-    """Results are the same if only 256 MiB more may be taken; the first batch would take several times that."""
+@pytest.fixture
+def capped(cuda):
+    """Yield a function that lets the process take 256 MiB more, and returns this cap; lift it at the end."""
+
+    def cap():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        most = torch.cuda.memory_reserved() + 2**28
+        torch.cuda.set_per_process_memory_fraction(most / torch.cuda.get_device_properties(cuda).total_memory)
+        return most
+
+    yield cap
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@KERNELS
+def test_a_full_card_gives_the_same_results(kernels, cuda, capped, monkeypatch):
+    """The first batch would take several times the 256 MiB that are left."""
     shape = {"eager": (4096, 100_000, 32, 50), "triton": (100_000, 20_000, 32, 200)}[kernels]
     vectors, options = world(*shape, cuda)
-    wanted = evaluate(vectors, kernels, **options)
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    whole = torch.cuda.get_device_properties(cuda).total_memory
-    torch.cuda.reset_peak_memory_stats()
-    cap = torch.cuda.memory_reserved() + 2**28
-    torch.cuda.set_per_process_memory_fraction(cap / whole)
-    retried = torch.cuda.memory_stats()["num_ooms"]
-    try:
-        monkeypatch.setattr(scoring, "memory_on", lambda device: 2**40)
-        found = evaluate(vectors, kernels, **options)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    assert torch.cuda.memory_stats()["num_ooms"] > retried
-    assert torch.cuda.max_memory_allocated() <= cap
-    assert found[0] == pytest.approx(wanted[0], abs=1e-12)
-    assert found[1] == wanted[1]
+    expected = evaluate(vectors, kernels, **options)
+    most, failures = capped(), torch.cuda.memory_stats()["num_ooms"]
+    monkeypatch.setattr(scoring, "memory_on", lambda device: 2**40)
+    result = evaluate(vectors, kernels, **options)
+
+    assert torch.cuda.memory_stats()["num_ooms"] > failures
+    assert torch.cuda.max_memory_allocated() <= most
+    assert numbers(result) == near(expected)

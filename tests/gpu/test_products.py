@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from counting import defined
+from counting import defined, same
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from torchrecmetrics.kernels import Question
+from torchrecmetrics.kernels import Counts, Question
 from torchrecmetrics.kernels import triton as kernels
 
 INF, NAN = math.inf, math.nan
@@ -42,107 +42,117 @@ def kind(request, place, precision):
     return KINDS[request.param]
 
 
-def embeddings(rows, items, d, dtype, device, whole=False):
-    """Return random embeddings, or whole numbers whose products are exact in every order of sums."""
-    if whole:
-        users, others = (torch.randint(-2, 3, (n, d), device=device) for n in (rows, items))
-    else:
-        users, others = (torch.randn(n, d, device=device) for n in (rows, items))
-    return users.to(dtype), others.to(dtype)
+def counts_of_matrix(scores, question):
+    """Return the counts of a matrix by their definition; products have 0 for the highest score."""
+    return defined(scores, question)._replace(highest=scores.new_zeros(len(scores)))
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("d", "biased"), [(64, False), (96, True), (128, False), (300, False)])
-def test_pairs_have_the_bits_of_their_tiles(d, biased, kind, place):
-    """Tiles and pairs have the same scores bit by bit, as counts against the scores of all 10^7 pairs show.
-
-    The count of scores > and >= a pair's score in the tiles is the count in the pairs themselves. A score that differed
-    in its last bit would be missing from its own `equal`.
-    """
+def random_products(d, biased, kind, place):
+    """Return products, every seventh item with a bias of -inf, and the scores of all 10^7 pairs, one by one."""
     rows, items = place.pick((500, 20_011), (5, 130))
-    users, others = embeddings(rows, items, d, kind.dtype, place.device)
+    users, others = (torch.randn(n, d, device=place.device).to(kind.dtype) for n in (rows, items))
     bias = torch.randn(items, device=place.device) if biased else None
     if bias is not None:
         bias[::7] = -INF
     products = kernels.Products(users, others, bias)
-    pairs = kernels.pair_scores(products, torch.arange(items, device=place.device).expand(rows, items))
-    question = Question(pairs.where(pairs > -INF, NAN))
-    found, expected = kernels.count_products(products, question), defined(pairs, question)
-    ranked = pairs > -INF
-    assert torch.equal(found.better[ranked], expected.better[ranked])
-    assert torch.equal(found.equal[ranked], expected.equal[ranked])
+    return products, kernels.pair_scores(products, torch.arange(items, device=place.device).expand(rows, items))
 
-    # one target per row is another kernel: each row is repeated once per target
-    asks = place.pick(512, 2)
-    row = torch.arange(rows, device=place.device).repeat_interleave(asks)
-    ids = torch.randint(items, (rows * asks, 1), device=place.device)
-    again = products._replace(users=users[row])
-    own = kernels.pair_scores(again, ids)
+
+WIDTHS = pytest.mark.parametrize(("d", "biased"), [(64, False), (96, True), (128, False), (300, False)])
+
+
+@pytest.mark.timeout(900)
+@WIDTHS
+def test_tiles_have_the_bits_of_all_their_pairs(d, biased, kind, place):
+    """A score that differed in its last bit in the tiles would be missing from its own `equal`."""
+    products, pairs = random_products(d, biased, kind, place)
+    question = Question(pairs.where(pairs > -INF, NAN))
+    counts = kernels.count_products(products, question)
+
+    same(counts, counts_of_matrix(pairs, question), question.thresholds)
+
+
+@pytest.mark.timeout(900)
+@WIDTHS
+def test_one_target_of_a_row_has_the_bits_of_many(d, biased, kind, place):
+    """One target per row is another kernel: each row is repeated once per target."""
+    products, pairs = random_products(d, biased, kind, place)
+    (rows, items), repeats = pairs.shape, place.pick(512, 2)
+    row = torch.arange(rows, device=place.device).repeat_interleave(repeats)
+    ids = torch.randint(items, (len(row), 1), device=place.device)
+    repeated = products._replace(users=products.users[row])
+    own = kernels.pair_scores(repeated, ids)
+    thresholds = own.where(own > -INF, NAN)
+    counts = kernels.count_products(repeated, Question(thresholds))
+    better, equal, *_ = defined(pairs, Question(thresholds.view(rows, repeats)))
+
     assert torch.equal(own, pairs[row[:, None], ids])
-    ranked = own > -INF
-    thresholds = own.where(ranked, NAN)
-    expected = defined(pairs, Question(thresholds.view(rows, asks)))
-    better, equal = (part.view(-1, 1)[ranked] for part in (expected.better, expected.equal))
-    found = kernels.count_products(again, Question(thresholds))
-    assert torch.equal(found.better[ranked], better)
-    assert torch.equal(found.equal[ranked], equal)
-    # only better scores reach the next float above an item's own score
-    further = kernels.count_products(again, Question(thresholds.nextafter(own.new_tensor(INF))))
-    assert torch.equal((further.better + further.equal)[ranked], better)
+    same(counts, Counts(better.view(-1, 1), equal.view(-1, 1), None, own.new_zeros(len(row))), thresholds)
 
 
 @pytest.mark.parametrize("targets", [1, 5])
 @pytest.mark.parametrize("d", [64, 300])
-def test_places_are_those_of_float64(d, targets, kind, place):
-    """Only items whose scores are within rounding of a target's score may be counted on the wrong side of it.
-
-    A score is off by less than (operands + d 2^-22) |u| |v|: the rounding of its operands, and d sums in float32.
-    """
-    rows, items, sampled = place.pick((4096, 50_000, 64), (40, 300, 8))
-    users, others = embeddings(rows, items, d, kind.dtype, place.device)
+def test_ranks_are_those_of_float64_within_rounding(d, targets, kind, place):
+    """A score is off by less than (operands + d 2^-22) |u| |v|: the rounding of its operands, and d sums in float32."""
+    rows, items, num_checked = place.pick((4096, 50_000, 64), (40, 300, 8))
+    users, others = (torch.randn(n, d, device=place.device).to(kind.dtype) for n in (rows, items))
     ids = torch.randint(items, (rows, targets), device=place.device)
     products = kernels.Products(users, others)
-    found = kernels.count_products(products, Question(kernels.pair_scores(products, ids)))
-    sample = torch.randperm(rows, device=place.device)[:sampled]
-    u, v = users[sample].double(), others.double()
-    exact, wanted = u @ v.T, ids[sample]
-    off = (kind.operands + d * 2**-22) * u.norm(dim=1)[:, None] * v.norm(dim=1)
-    for slot in range(targets):
-        own, own_off = (part.gather(1, wanted[:, slot : slot + 1]) for part in (exact, off))
-        surely = (exact > own + own_off + off).sum(1)
-        perhaps = (exact >= own - own_off - off).sum(1)
-        better, equal = found.better[sample, slot], found.equal[sample, slot]
-        assert (equal >= 1).all()
-        assert (surely <= better).all()
-        assert (better + equal <= perhaps).all()
-        assert (perhaps - surely).double().mean() < items * (0.1 if kind.operands else 0.02)
+    counts = kernels.count_products(products, Question(kernels.pair_scores(products, ids)))
+
+    checked = torch.randperm(rows, device=place.device)[:num_checked]
+    u, v = users[checked].double(), others.double()
+    exact, off = u @ v.T, (kind.operands + d * 2**-22) * u.norm(dim=1)[:, None] * v.norm(dim=1)
+    own, own_off = (part.gather(1, ids[checked])[:, :, None] for part in (exact, off))
+    surely_better = (exact[:, None] > own + own_off + off[:, None]).sum(2)
+    perhaps_better = (exact[:, None] >= own - own_off - off[:, None]).sum(2)
+    better, equal = counts.better[checked], counts.equal[checked]
+
+    assert (equal >= 1).all()
+    assert ((surely_better <= better) & (better + equal <= perhaps_better)).all()
+    assert (perhaps_better - surely_better).double().mean() < items * (0.1 if kind.operands else 0.02), "loose bounds"
 
 
-@pytest.mark.parametrize("targets", [1, 20])
-def test_whole_numbers_have_no_rounding(targets, kind, place):
-    """Counts over products of whole numbers equal eager counts over the matrix, with history, bias and early exit."""
-    rows, items, d = place.pick((1000, 30_000, 64), (30, 200, 24))
-    users, others = embeddings(rows, items, d, kind.dtype, place.device, whole=True)
-    bias = torch.randint(-3, 3, (items,), device=place.device).float()
-    bias[1::7] = -INF
-    products = kernels.Products(users, others, bias)
-    scores = (users.double() @ others.double().T + bias).float()
-    ids, history = (torch.randint(items, (rows, n), device=place.device) for n in (targets, 10))
-    own = kernels.pair_scores(products, ids)
-    assert torch.equal(own, scores.gather(1, ids))
-    thresholds = own.where(own > -INF, NAN)
-    asked = ~thresholds.isnan()
-    removed = kernels.pair_scores(products, history).sort(1).values
-    found = kernels.count_products(products, Question(thresholds, None, (0.5,), (), removed))
-    wanted = defined(scores, Question(thresholds, None, (0.5,), [], removed))
-    for name in ("better", "equal"):
-        assert torch.equal(getattr(found, name)[asked], getattr(wanted, name)[asked])
-    assert torch.equal(found.at_least, wanted.at_least)
-    early = kernels.count_products_until(products, Question(thresholds, 100, (), (), removed), items // 5)
-    near = asked & (wanted.better < 100)
-    assert torch.equal(early.better[near], wanted.better[near])
-    assert torch.equal(early.equal[near], wanted.equal[near])
-    assert (early.better[asked & ~near] >= 100).all()
+class WholeNumbers:
+    """Products of whole numbers, which are exact in every order of sums, their matrix, thresholds and removed items."""
+
+    def __init__(self, targets, kind, place):
+        rows, items, d = place.pick((1000, 30_000, 64), (30, 200, 24))
+        users, others = (torch.randint(-2, 3, (n, d), device=place.device) for n in (rows, items))
+        bias = torch.randint(-3, 3, (items,), device=place.device).float()
+        bias[1::7] = -INF
+        self.products = kernels.Products(users.to(kind.dtype), others.to(kind.dtype), bias)
+        self.matrix = (users.double() @ others.double().T + bias).float()
+        self.ids, history = (torch.randint(items, (rows, n), device=place.device) for n in (targets, 10))
+        own = self.matrix.gather(1, self.ids)
+        self.thresholds = own.where(own > -INF, NAN)
+        self.removed = self.matrix.gather(1, history).sort(1).values
+
+
+TARGETS = pytest.mark.parametrize("targets", [1, 20])
+
+
+@TARGETS
+def test_products_of_whole_numbers_are_counted_as_their_matrix(targets, kind, place):
+    whole = WholeNumbers(targets, kind, place)
+    question = Question(whole.thresholds, min_scores=(0.5,), removed=whole.removed)
+    counts = kernels.count_products(whole.products, question)
+
+    assert torch.equal(kernels.pair_scores(whole.products, whole.ids), whole.matrix.gather(1, whole.ids))
+    same(counts, counts_of_matrix(whole.matrix, question), whole.thresholds)
+
+
+@TARGETS
+def test_an_early_exit_is_exact_up_to_the_depth(targets, kind, place):
+    whole = WholeNumbers(targets, kind, place)
+    question = Question(whole.thresholds, 100, removed=whole.removed)
+    chunk = len(whole.products.items) // 5
+    counts = kernels.count_products_until(whole.products, question, chunk)
+    exact = counts_of_matrix(whole.matrix, question)
+    beyond = exact.better >= 100
+
+    same(counts, exact, whole.thresholds.masked_fill(beyond, NAN))
+    assert (counts.better[beyond & ~whole.thresholds.isnan()] >= 100).all()
 
 
 @pytest.mark.parametrize("targets", [1, 20])
@@ -153,15 +163,14 @@ def test_every_run_gives_the_same_bits(d, targets, kind, cuda):
     For widths above 256 bytes or so Triton 3.6 copies both operands without a fence between copy and multiplication.
     """
     rows, items = 3000, 100_000
-    users, others = embeddings(rows, items, d, kind.dtype, cuda)
+    users, others = (torch.randn(n, d, device=cuda).to(kind.dtype) for n in (rows, items))
     products = kernels.Products(users, others)
     ids = torch.randint(items, (rows, targets), device=cuda)
     runs = []
     for _ in range(6):
         own = kernels.pair_scores(products, ids)
-        whole = kernels.count_products(products, Question(own, None, (0.0,)))
+        better, equal, at_least, _ = kernels.count_products(products, Question(own, None, (0.0,)))
         early = kernels.count_products_until(products, Question(own, 100), items // 5)
-        runs.append((own, *whole, *early))
-    for run in runs[1:]:
-        for part, first in zip(run, runs[0], strict=True):  # without a minimum score `at_least` is None
-            assert part is first is None or torch.equal(part, first)
+        runs.append((own, better, equal, at_least, early.better, early.equal))
+
+    assert all(torch.equal(part, first) for run in runs for part, first in zip(run, runs[0], strict=True))

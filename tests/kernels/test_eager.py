@@ -3,13 +3,13 @@
 import math
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from counting import DTYPES, check, problems, removed
 from hypothesis import given, settings
-from rankings import rank_scores
 from sizes import examples
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -22,6 +22,7 @@ from torchrecmetrics.kernels import Question, blocks, eager
 
 INF, NAN = math.inf, math.nan
 STRATEGIES = (eager.compare_all, eager.limit, eager.sort, eager.bucket, eager.select)
+EACH_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
 
 
 def counted(strategy, scores, question, patch):
@@ -43,7 +44,7 @@ def applies(strategy, scores, question):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
+@EACH_STRATEGY
 @pytest.mark.parametrize(
     ("block", "tile"),
     [(2, 8), *(pytest.param(*sizes, marks=pytest.mark.nightly) for sizes in ((4, 2**20), (1, 1), (64, 24)))],
@@ -51,8 +52,7 @@ def applies(strategy, scores, question):
 @pytest.mark.parametrize("device_may_wait", [True, False])
 @settings(max_examples=examples(150), deadline=None)
 @given(problem=problems(), width=st.integers(0, 2))
-def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, width):
-    """Each strategy is exact for every input, whether or not it may read values, and does not write to the scores."""
+def test_every_strategy_is_exact_and_writes_to_no_score(strategy, block, tile, device_may_wait, problem, width):
     scores, thresholds, depth, min_scores, masks, out = problem
     before = scores.clone()
     question = Question(thresholds, depth, min_scores, masks, removed(scores, out, width))
@@ -65,76 +65,100 @@ def test_every_strategy_counts(strategy, block, tile, device_may_wait, problem, 
             patch.setattr(eager, "can_sync", lambda _: False)
             patch.setattr(arrays, "can_sync", lambda _: False)
         counts = counted(strategy, scores, question, patch)
+
     check(counts, *problem)
     assert torch.equal(before.nan_to_num(7.5), scores.nan_to_num(7.5))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
+@EACH_STRATEGY
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("items", "behind"), [(63, 0), (64, 8), (1000, 8), (3000, 0)])
-def test_strategies_on_real_shapes(strategy, dtype, items, behind, generator, device, monkeypatch):
-    """Each strategy is exact at full size, with no block of items, a part of one, and several.
-
-    Ties extend across the depth, there are more targets than the depth, one row is constant, and rows may end before
-    their memory, which is not read there.
-    """
-    scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)
+@pytest.mark.parametrize("num_masks", [1, 0])  # with a copy of the scores, and in place
+def test_strategies_are_exact_at_full_size(strategy, dtype, items, behind, num_masks, generator, device, monkeypatch):
+    """For no block of items, a part of one, and several; rows may end before their memory, which is not read there."""
+    scores = (torch.randn(9, items, generator=generator) * 4).round().to(dtype)  # with ties across the depth
     scores[4] = 0
     thresholds = scores.gather(1, torch.rand(9, items, generator=generator).argsort(1)[:, :40])
-    mask = torch.rand(items, generator=generator) < 0.1
-    out = (torch.rand(9, items, generator=generator) < 0.05) & ~mask
-    question = Question(thresholds.to(device), 10, (0.5,), [mask.to(device)], removed(scores, out, 0).to(device))
+    masks = [torch.rand(items, generator=generator) < 0.1][:num_masks]
+    out = torch.rand(9, items, generator=generator) < 0.05
+    for mask in masks:
+        out &= ~mask
+    on_device = [mask.to(device) for mask in masks]
+    question = Question(thresholds.to(device), 10, (0.5,), on_device, removed(scores, out, 0).to(device))
     wider = torch.nn.functional.pad(scores, (0, behind), value=INF).to(device)
-    check(counted(strategy, wider[:, :items], question, monkeypatch), scores, thresholds, 10, (0.5,), [mask], out)
-    question = Question(thresholds.to(device), 10)  # without a copy
-    check(counted(strategy, wider[:, :items], question, monkeypatch), scores, thresholds, 10, (), [], scores.isnan())
+    counts = counted(strategy, wider[:, :items], question, monkeypatch)
+
+    check(counts, scores, thresholds, 10, (0.5,), masks, out)
 
 
 @pytest.mark.parametrize("items", [3000, 40_000])
-@pytest.mark.parametrize("bad", [NAN, INF])
-def test_constant_scores_are_counted_directly(items, bad, monkeypatch):
-    """Where too many scores reach the limit, all are compared, and NaN and +inf still show as the highest scores."""
+@pytest.mark.parametrize("width", [1, 30])
+@pytest.mark.parametrize(("bad", "better"), [(NAN, 0), (INF, 1)])
+def test_constant_scores_are_compared_where_too_many_reach_the_limit(bad, better, width, items, monkeypatch):
     scores = torch.zeros(4, items)
     scores[1, 70], scores[2, 5] = bad, 1.0
-    for width in (1, 30):
-        question = Question(torch.tensor([0.0, 1.0, NAN]).repeat(10)[:width].expand(4, width), 20)
-        counts = counted(eager.limit, scores, question, monkeypatch)
-        assert counts.better[:, 0].tolist() == [0, float(bad == INF), 1, 0]
-        assert counts.equal[:, 0].tolist() == [items, items - 1, items - 1, items]
-        assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
+    counts = counted(eager.limit, scores, Question(torch.zeros(4, width), 20), monkeypatch)
+
+    assert counts.better[:, -1].tolist() == [0, better, 1, 0]
+    assert counts.equal[:, -1].tolist() == [items, items - 1, items - 1, items]
+    assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
 
 
 @pytest.mark.parametrize("strategy", [eager.select, eager.limit])
 @pytest.mark.parametrize("bad", [NAN, INF])
-def test_bad_scores_that_are_rejected_later(bad, strategy, generator, monkeypatch):
-    """NaN and +inf are the row's highest score, and other rows are counted as usual."""
+def test_rows_beside_one_that_will_be_rejected_are_counted(bad, strategy, generator, monkeypatch):
+    """NaN and +inf are the highest score of their row, which the caller leaves out."""
     scores = torch.randn(4, 6400, generator=generator)
     thresholds = scores.topk(3).values
     scores[1, 70] = bad
     counts = counted(strategy, scores, Question(thresholds, 20, nan_is_rejected=True), monkeypatch)
+
     assert (~(counts.highest < INF)).tolist() == [False, True, False, False]
     assert counts.better[[0, 2, 3]].tolist() == [[0, 1, 2]] * 3
 
 
-@pytest.mark.parametrize("bad", [NAN, INF])
-@pytest.mark.parametrize("form", ["ids", "mask of items", "mask"])
-@pytest.mark.parametrize("owned", [False, True])
-def test_an_excluded_score_is_checked_before_it_is_overwritten(bad, form, owned, monkeypatch):
-    """A NaN or +inf of an excluded item raises; unchecked it changes no rank. Scores and mask are not changed."""
-    clean, target = torch.rand(2, 9, dtype=torch.float64), torch.tensor([[1], [2]])
-    mask = torch.zeros(2, 9, dtype=torch.bool)
-    mask[1, 5] = True
-    exclude = {"ids": torch.tensor([[-1], [5]]), "mask of items": mask[1], "mask": mask}[form]
-    scores = clean.masked_fill(mask, bad)
+def rows(scores, at_once=2):
+    """Return the same scores as `ScoreRows`, made for two rows at a time in a buffer that is reused."""
+    buffer = torch.empty(at_once, scores.shape[1], dtype=scores.dtype)
+    parts = lambda: (buffer[: len(part)].copy_(part) for part in scores.split(at_once))  # noqa: E731
+    return ScoreRows(scores.shape, scores.dtype, scores.device, parts)
+
+
+def ranked(scores, exclude, **rules):
+    """Rank items 1 and 2 as `Scores.ranking` does, also where the package makes the scores."""
+    target = torch.tensor([[1], [2]])
+    return trm.Scores(scores, target, None, exclude).rank(Needs(3, num_ranked=True), Options(**rules))
+
+
+MASK = torch.zeros(2, 9, dtype=torch.bool).index_put((torch.tensor(1), torch.tensor(5)), torch.tensor(True))
+EXCLUDED = pytest.mark.parametrize("exclude", [torch.tensor([[-1], [5]]), MASK[1], MASK], ids=["ids", "items", "mask"])
+BAD_SCORES = pytest.mark.parametrize("bad", [NAN, INF])
+OWNERS = pytest.mark.parametrize("made", [lambda scores: scores, rows], ids=["of the caller", "of the package"])
+
+
+@BAD_SCORES
+@EXCLUDED
+@OWNERS
+def test_a_bad_score_of_an_excluded_item_is_refused_and_stays(made, exclude, bad):
+    scores, mask = torch.rand(2, 9).masked_fill(MASK, bad), exclude.clone()
+
     with pytest.raises(ValueError, match=r"1 of 2 rows with a score that is NaN or .inf: the highest of row 1"):
-        ranked(rows(scores) if owned else scores, target, depth=3, exclude=exclude)
-    assert torch.equal(scores.nan_to_num(7.5), clean.masked_fill(mask, bad).nan_to_num(7.5))
-    expected = ranked(clean, target, depth=3, exclude=exclude).ranks
-    for pays in (True, False):
-        monkeypatch.setattr(TargetCounter, "copies_pay", lambda *_, pays=pays: pays)
-        unchecked = ranked(rows(scores) if owned else scores, target, depth=3, exclude=exclude, validate_args=False)
-        assert torch.equal(unchecked.ranks, expected)
-    assert mask.nonzero().tolist() == [[1, 5]]
+        ranked(made(scores), exclude)
+    assert (~(scores < INF)).nonzero().tolist() == [[1, 5]]
+    assert torch.equal(exclude, mask)
+
+
+@BAD_SCORES
+@EXCLUDED
+@OWNERS
+@pytest.mark.parametrize("copies", [True, False])
+def test_an_unchecked_score_of_an_excluded_item_changes_no_rank(copies, made, exclude, bad, monkeypatch):
+    clean = torch.rand(2, 9)
+    expected = ranked(clean, exclude).ranks
+    monkeypatch.setattr(TargetCounter, "copies_pay", lambda *_: copies)
+
+    unchecked = ranked(made(clean.masked_fill(MASK, bad)), exclude, validate_args=False)
+    assert torch.equal(unchecked.ranks, expected)
 
 
 @pytest.mark.parametrize(
@@ -161,25 +185,26 @@ def test_an_excluded_score_is_checked_before_it_is_overwritten(bad, form, owned,
         (2**19, 162, 200, 160, "meta", eager.select),
     ],
 )
-def test_the_rule(rows, items, width, depth, device, expected):
-    """The strategy is chosen by shape and device; the cases lie on both sides of each bound."""
+def test_shape_and_device_choose_the_strategy(rows, items, width, depth, device, expected):
+    """The cases lie on both sides of each bound."""
     scores, thresholds = (torch.empty(1, 1, device=device).expand(rows, columns) for columns in (items, width))
     assert eager.choose_strategy(scores, Question(thresholds, depth)) is expected
 
 
-@pytest.mark.parametrize(("removed", "expected"), [(50, eager.limit), (51, eager.sort)])
-def test_removed_items_may_be_the_best(removed, expected, monkeypatch):
-    """The strategy is chosen for the depth among all scores."""
+@pytest.mark.parametrize(("num_removed", "expected"), [(50, eager.limit), (51, eager.sort)])
+def test_the_depth_that_chooses_the_strategy_counts_removed_items(num_removed, expected, monkeypatch):
+    """Removed items may be the best."""
     choose, chosen = eager.choose_strategy, []
     monkeypatch.setattr(eager, "choose_strategy", lambda *given: chosen.append(choose(*given)) or eager.compare_all)
-    eager.count(torch.zeros(64, 800), Question(torch.zeros(64, 30), 50, removed=torch.zeros(64, removed)))
+    eager.count(torch.zeros(64, 800), Question(torch.zeros(64, 30), 50, removed=torch.zeros(64, num_removed)))
+
     assert chosen == [expected]
 
 
 @pytest.mark.parametrize(("name", "device"), [("TILE_SCORES_CPU", "cpu"), ("TILE_SCORES", "meta")])
 @pytest.mark.parametrize(("tile", "copies"), [(120, 3), (119, 4)])
-def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatch):
-    """Memory for masked scores is bounded by the tile, not by the batch."""
+def test_memory_for_masked_scores_is_bounded_by_the_tile(name, device, tile, copies, monkeypatch):
+    """Of 12 rows of 30 items, 4 fit into 120 scores, 3 into 119."""
     monkeypatch.setattr(eager, name, tile)
     scores = torch.zeros(12, 30, device=device)
     question = Question(scores[:, :1], masks=[torch.zeros(30, dtype=torch.bool, device=device)])
@@ -187,48 +212,38 @@ def test_rows_are_copied_a_tile_at_a_time(name, device, tile, copies, monkeypatc
     assert len(list(eager._tiles(scores, question))) == copies
 
 
-def rows(scores, at_once=2):
-    """Return the same scores as `ScoreRows`, made for two rows at a time in a buffer that is reused."""
-    buffer = torch.empty(at_once, scores.shape[1], dtype=scores.dtype)
-    parts = lambda: (buffer[: len(part)].copy_(part) for part in scores.split(at_once))  # noqa: E731
-    return ScoreRows(scores.shape, scores.dtype, scores.device, parts)
+@pytest.mark.parametrize(
+    ("read", "counts_candidates"),
+    [
+        (lambda *batch: trm.Scores(*batch).ranking(depth=5), True),
+        (lambda *batch: trm.get_topk_ranks(*batch, 5), False),
+        (lambda *batch: trm.HR(5).update(*batch), False),
+        (lambda *batch: trm.Precision(5).update(*batch), False),
+        (lambda *batch: trm.Precision(5, denominator="recommended").update(*batch), True),
+        (lambda *batch: trm.MRR().update(*batch), True),
+        (lambda *batch: trm.RecMetricCollection(["HR", "AUROC"], k=5).update(*batch), True),
+    ],
+)
+def test_candidates_are_counted_only_for_who_reads_them(read, counts_candidates, monkeypatch):
+    """`num_ranked` costs another read of the scores."""
+    min_scores, count = [], eager.count
+    monkeypatch.setattr(eager, "count", lambda *given: min_scores.append(given[1].min_scores) or count(*given))
+    read(torch.rand(3, 50), torch.tensor([1, 2, 3]))
+
+    assert [len(each) == 1 for each in min_scores] == [counts_candidates]
 
 
-def ranked(scores, target, depth, gains=None, exclude=None, score_threshold=None, **rules):
-    """Rank scores as `Scores.ranking` does, also where the package makes the scores."""
-    needs = Needs(depth, num_ranked=True, score_threshold=score_threshold)
-    return trm.Scores(scores, target, gains, exclude).rank(needs, Options(**rules))
-
-
-def test_candidates_are_counted_only_for_who_reads_them(monkeypatch):
-    """`num_ranked` costs another read: `Scores.ranking` counts it, a collection only if a member needs it."""
-    min_scores = []
-    count = eager.count
-
-    def counting(scores, question, *args):
-        min_scores.append(len(question.min_scores))
-        return count(scores, question, *args)
-
-    monkeypatch.setattr(eager, "count", counting)
-    scores, target = torch.rand(3, 50), torch.tensor([1, 2, 3])
-    assert trm.Scores(scores, target).ranking(depth=5).num_ranked.tolist() == [50, 50, 50]
-    for metric in (trm.HR(5), trm.Precision(5), trm.Precision(5, denominator="recommended"), trm.MRR()):
-        metric.update(scores, target)
-    trm.RecMetricCollection(["HR", "AUROC"], k=5).update(scores, target)
-    trm.get_topk_ranks(scores, target, 5)
-    assert min_scores == [1, 0, 0, 1, 1, 1, 0]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.__name__)
+@EACH_STRATEGY
 def test_no_strategy_needs_denormal_numbers(strategy, monkeypatch):
     """Counts are the same where the processor flushes denormal numbers to 0, as some libraries set it to."""
     monkeypatch.setattr(blocks, "MIN_GROUPS", 1)
-    scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, *[-torch.inf] * 28]])
+    scores = torch.tensor([[0.0, -1.0, 0.0, 1.0, *[-INF] * 28]])
     torch.set_flush_denormal(True)
     try:
         counts = counted(strategy, scores, Question(torch.tensor([[0.0, 1.0, -1.0]]), 4), monkeypatch)
     finally:
         torch.set_flush_denormal(False)
+
     assert counts.better.tolist() == [[1, 0, 3]]
     assert counts.equal.tolist() == [[2, 1, 1]]
 
@@ -236,55 +251,75 @@ def test_no_strategy_needs_denormal_numbers(strategy, monkeypatch):
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
-class Card:
-    """A stand-in for the Triton kernels on a machine that meets, or does not meet, their requirements."""
+@pytest.fixture
+def put_card(monkeypatch):
+    """Return a function that puts a stand-in for the Triton kernels on a card of compute capability 9.0."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
-    def __init__(self, reason):
-        self.unavailable = lambda device: reason
+    def put(reason=None, recorded=(9, 0), installed=True):
+        card = SimpleNamespace(unavailable=lambda device: reason)
+        monkeypatch.setattr(kernels, "_RECORDED", frozenset({recorded}))
+        monkeypatch.delattr(kernels, "triton", raising=False)
+        monkeypatch.setitem(sys.modules, "torchrecmetrics.kernels.triton", card if installed else None)
+
+    return put
 
 
 @pytest.mark.parametrize(
-    ("card", "recorded", "auto", "triton"),
+    ("asked", "card", "expected"),
     [
-        (Card(None), {(9, 0)}, "triton", "triton"),
-        (Card(None), {(8, 0)}, "eager", "triton"),
-        (Card("too old"), {(9, 0)}, "eager", "too old"),
-        (None, {(9, 0)}, "eager", "cannot be imported"),
+        (("auto", CUDA), {}, "triton"),
+        (("auto", CUDA), {"recorded": (8, 0)}, "eager"),
+        (("auto", CUDA), {"reason": "too old"}, "eager"),
+        (("auto", CUDA), {"installed": False}, "eager"),
+        (("auto", CUDA, 2**26), {}, "triton"),
+        (("auto", CUDA, 2**26 - 1), {}, "eager"),  # launches are the cost
+        (("auto", CPU), {}, "eager"),
+        (("eager", CUDA), {}, "eager"),
+        (("triton", CUDA), {"recorded": (8, 0)}, "triton"),
     ],
-    ids=["recorded", "not recorded", "unavailable", "not installed"],
 )
-def test_kernels_are_chosen(card, recorded, auto, triton, monkeypatch):
-    """Auto takes Triton where a run is on record; asking for Triton gives it, or an error that says why not."""
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(kernels, "_RECORDED", frozenset(recorded))
-    monkeypatch.setitem(sys.modules, "torchrecmetrics.kernels.triton", card)
-    monkeypatch.delattr(kernels, "triton", raising=False)
-    if card is not None:
-        monkeypatch.setattr(kernels, "triton", card, raising=False)
-    assert kernels.choose("auto", CUDA) == kernels.choose("auto", CUDA, 2**26) == auto
-    assert kernels.choose("auto", CUDA, 2**26 - 1) == "eager", "few scores: launches are the cost"
-    assert kernels.choose("auto", CPU) == kernels.choose("eager", CPU) == kernels.choose("eager", CUDA) == "eager"
-    if triton == "triton":
-        assert kernels.choose("triton", CUDA) == "triton"
-    else:
-        with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{triton}"):
-            kernels.choose("triton", CUDA)
+def test_auto_takes_triton_for_many_scores_where_a_run_is_on_record(asked, card, expected, put_card):
+    put_card(**card)
+
+    assert kernels.choose(*asked) == expected
 
 
-def test_a_request_that_cannot_be_met_changes_nothing():
-    """A request for Triton on the CPU, where it cannot run, raises in every function and changes no state."""
-    scores, target, users, items = torch.rand(2, 5), torch.tensor([1, 2]), torch.rand(2, 3), torch.rand(5, 3)
+@pytest.mark.parametrize(
+    ("card", "reason"), [({"reason": "too old"}, "too old"), ({"installed": False}, "cannot be imported")]
+)
+def test_triton_that_cannot_run_is_refused_with_the_reason(card, reason, put_card):
+    put_card(**card)
+
+    with pytest.raises(ValueError, match=f"kernels='triton' cannot be used: .*{reason}"):
+        kernels.choose("triton", CUDA)
+
+
+BATCH = torch.tensor([[0.5, 0.2, 0.3, 0.1, 0.4]] * 2), torch.tensor([1, 2])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: trm.Scores(*BATCH).ranking(kernels="triton"),
+        lambda: trm.get_topk_ranks(*BATCH, 2, kernels="triton"),
+        lambda: trm.evaluate(
+            "HR@1", torch.eye(3), torch.eye(3), target=trm.Interactions.from_dense(torch.eye(3) > 0), kernels="triton"
+        ),
+    ],
+    ids=["ranking", "ranks", "evaluate"],
+)
+def test_triton_on_the_cpu_is_refused(ask):
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
+        ask()
+
+
+def test_a_refused_update_changes_no_state():
     collection = trm.RecMetricCollection(["HR"], k=2, kernels="triton")
-    truth = trm.Interactions.from_padded(target[:, None], 5)
-    for ask in (
-        lambda: rank_scores(scores, target, kernels="triton"),
-        lambda: trm.get_topk_ranks(scores, target, 2, kernels="triton"),
-        lambda: collection.update(scores, target),
-        lambda: trm.evaluate("HR", users, items, target=truth, k=1, kernels="triton"),
-    ):
-        with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
-            ask()
+
+    with pytest.raises(ValueError, match="kernels='triton' cannot be used"):
+        collection.update(*BATCH)
     assert not collection["HR@2"].update_called
 
 
@@ -294,24 +329,24 @@ def test_kernels_of_another_name_are_refused():
 
 
 def test_a_ranking_knows_the_kernels_that_made_it():
-    assert trm.Scores(torch.rand(2, 5), torch.tensor([1, 2])).ranking().kernels == "eager"
+    assert trm.Scores(*BATCH).ranking().kernels == "eager"
     assert trm.Ranks(torch.tensor([1, 2]), complete=True).ranking().kernels is None
 
 
 @pytest.mark.parametrize(("rows", "items"), [(64, 60), (256, 5000)])
-def test_ranking_inside_a_compiled_function(rows, items, generator):
-    """Buffers that are kept between calls stay out of a compiled graph, and its tensors out of the buffers."""
+def test_a_compiled_ranking_shares_no_buffer_with_a_plain_one(rows, items, generator):
     scores, target = torch.randn(rows, items, generator=generator), torch.randint(items, (rows, 1), generator=generator)
     ranks = partial(trm.get_topk_ranks, k=10, validate_args=False)
     expected = ranks(scores, target)
     torch._dynamo.reset()
     with torch.inference_mode():
-        assert torch.equal(torch.compile(lambda *given: ranks(*given), backend="eager")(scores, target), expected)
+        compiled = torch.compile(lambda *given: ranks(*given), backend="eager")(scores, target)
+
+    assert torch.equal(compiled, expected)
     assert torch.equal(ranks(scores, target), expected)
 
 
-def test_nothing_fake_is_kept(generator):
-    """Fake tensors of shape inference are not kept: later counts are of real numbers."""
+def test_no_fake_tensor_of_shape_inference_is_kept(generator):
     scores = torch.randn(512, 5000, generator=generator)
     with FakeTensorMode():
         eager.count(torch.empty(512, 5000), Question(torch.empty(512, 1), 10))
@@ -319,8 +354,7 @@ def test_nothing_fake_is_kept(generator):
     assert (eager.count(scores, Question(scores.amax(1, keepdim=True), 10)).better == 0).all()
 
 
-def test_nothing_of_an_export_is_kept():
-    """A formula caches no fake tensor in a ranking while it is exported."""
+def test_no_fake_tensor_of_an_export_is_kept():
     ranking = trm.Ranks(torch.tensor([[1.0, 3.0], [2.0, INF]]), complete=True).ranking()
 
     class Model(torch.nn.Module):
@@ -333,9 +367,9 @@ def test_nothing_of_an_export_is_kept():
     assert functional.hit_rate(ranking, 1).tolist() == [1, 0]
 
 
-def test_nothing_is_asked():
-    """Without thresholds and minimum scores the counts are empty, and the highest scores are returned."""
-    scores = torch.rand(3, 50)
+def test_without_thresholds_the_highest_scores_are_known():
+    scores = torch.tensor([[0.1, 0.9, 0.5]])
     counts = eager.count(scores, Question(scores[:, :0]))
-    assert counts.better.shape == (3, 0)
-    assert torch.equal(counts.highest, scores.amax(1))
+
+    assert counts.better.shape == (1, 0)
+    assert torch.equal(counts.highest, torch.tensor([0.9]))

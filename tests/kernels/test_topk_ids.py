@@ -1,7 +1,6 @@
 """The k best items of each row against a stable sort in plain Python, for many kinds of input."""
 
 import importlib
-import itertools
 import math
 
 import hypothesis.strategies as st
@@ -68,49 +67,50 @@ def problems(draw):
 @given(
     problem=problems(), block=st.sampled_from([2, 8, 64]), tile=st.sampled_from([1, 50, 2**20]), may_wait=st.booleans()
 )
-def test_is_the_stable_sort(problem, block, tile, may_wait):
-    """The lists are those of a stable sort for any size of blocks and pieces, with or without a look at values."""
+def test_lists_are_those_of_a_stable_sort(problem, block, tile, may_wait):
+    """For any size of blocks and pieces, with or without a look at values; scores are not written to."""
     scores, k, masks, excluded = problem
     before = scores.clone()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_ITEMS", block)
         patch.setattr(module, "TILE_SCORES_CPU", tile)
         patch.setattr(module, "can_sync", lambda values: may_wait)
-        found = topk_ids(scores, k, masks, excluded)
-    assert found.dtype == torch.int64
-    assert found.shape == (len(scores), min(k, scores.shape[1]))
-    assert found.tolist() == expected(scores, k, masks, excluded)
+        lists = topk_ids(scores, k, masks, excluded)
+
+    assert lists.tolist() == expected(scores, k, masks, excluded)
+    assert (lists.dtype, lists.shape) == (torch.int64, (len(scores), min(k, scores.shape[1])))
     assert torch.equal(scores.nan_to_num(nan=7), before.nan_to_num(nan=7))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("levels", [1, 3, 50, 10**6])
-def test_a_catalogue_of_many_blocks(levels, dtype, device):
-    """The lists are exact if few distinct scores fill all blocks and many scores are equal at the last place."""
+@pytest.mark.parametrize("k", [1, 20, 70])
+def test_lists_of_many_blocks_of_equal_scores_are_exact(k, levels, dtype, device):
     torch.manual_seed(0)
     scores = torch.randint(levels, (7, 3001)).to(dtype)
     scores[3, :2990] = -INF
     scores[4, 100:200] = NAN
     scores[5] = -INF
     scores[6, 5::64] = INF
-    for k in (1, 20, 70):
-        assert topk_ids(scores.to(device), k).tolist() == expected(scores, k)
+
+    assert topk_ids(scores.to(device), k).tolist() == expected(scores, k)
 
 
-def test_waits_for_no_device():
-    """The lists have their shape on `meta` and as a fake tensor, where no value can be read."""
-    for dtype, items in itertools.product(DTYPES, (3, 30, 3000)):
-        shape = (4, min(20, items))
-        scores = torch.empty(4, items, dtype=dtype, device="meta")
-        mask, ids = scores.new_zeros(items, dtype=torch.bool), scores.new_zeros((4, 5), dtype=torch.int64)
-        for more in ((), ([mask], ids), ([mask.expand(4, -1)], None)):
-            assert topk_ids(scores, 20, *more).shape == shape
-        with FakeTensorMode():
-            fake = topk_ids(torch.empty(4, items, dtype=dtype), 20, [torch.zeros(items, dtype=torch.bool)])
-        assert fake.shape == shape
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("items", "listed"), [(3, 3), (30, 20), (3000, 20)])
+def test_lists_need_no_value_on_the_host(items, listed, dtype):
+    """On `meta` and in fake tensors no value can be read."""
+    scores = torch.empty(4, items, dtype=dtype, device="meta")
+    mask, ids = scores.new_zeros(items, dtype=torch.bool), scores.new_zeros((4, 5), dtype=torch.int64)
+    with FakeTensorMode():
+        fake = topk_ids(torch.empty(4, items, dtype=dtype), 20, [torch.zeros(items, dtype=torch.bool)])
+
+    assert topk_ids(scores, 20, [mask], ids).shape == (4, listed)
+    assert topk_ids(scores, 20, [mask.expand(4, -1)]).shape == (4, listed)
+    assert fake.shape == (4, listed)
 
 
-def test_without_rows_or_items():
-    assert topk_ids(torch.empty(0, 5), 3).shape == (0, 3)
-    assert topk_ids(torch.empty(2, 0), 3).shape == (2, 0)
+def test_lists_are_no_longer_than_the_items():
     assert topk_ids(torch.zeros(2, 1), 3).tolist() == [[0], [0]]
+    assert topk_ids(torch.empty(2, 0), 3).shape == (2, 0)
+    assert topk_ids(torch.empty(0, 5), 3).shape == (0, 3)
