@@ -8,14 +8,10 @@ import pytest
 pytest.importorskip("pyarrow")
 
 
-@pytest.fixture(scope="module")
-def maker():
-    spec = importlib.util.spec_from_file_location("notebook", Path(__file__).parents[2] / "docs" / "notebook.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_the_notebook_is_the_one_that_the_script_writes_from_the_page():
+    path = Path(__file__).parents[2] / "docs" / "notebook.py"
+    spec = importlib.util.spec_from_file_location("notebook", path)
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
 
-
-def test_the_notebook_is_that_of_the_page(maker):
-    """The notebook is the one that `python docs/notebook.py` writes from the page."""
     assert maker.NOTEBOOK.read_text(encoding="utf-8") == maker.notebook()

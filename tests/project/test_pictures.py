@@ -21,102 +21,124 @@ def pictures():
 
 @pytest.fixture(scope="module")
 def drawn(pictures, tmp_path_factory):
-    """All pictures, drawn anew."""
-    return pictures.draw(tmp_path_factory.mktemp("pictures"))
+    """The bytes of all pictures, drawn anew, by the name of their file."""
+    return {path.name: path.read_bytes() for path in pictures.draw(tmp_path_factory.mktemp("pictures"))}
 
 
 @pytest.mark.nightly
-class TestFiles:
-    def test_same_bytes(self, drawn, pictures, tmp_path):
-        """Pictures are those of the committed files, also when drawn alone.
-
-        Bytes are compared if the files are from this matplotlib: others set letters a little differently.
-        """
-        assert {path.name for path in drawn} == {path.name for path in HOME.iterdir()}
-        for path in pictures.draw(tmp_path, ["ties"]):
-            assert path.read_bytes() == (drawn[0].parent / path.name).read_bytes()
-        svgs = [path for path in drawn if path.suffix == ".svg"]
-        (by,) = re.findall(r"Matplotlib v([\w.]+)", (HOME / svgs[0].name).read_text(encoding="utf-8"))
-        if matplotlib.__version__ != by:
-            pytest.skip(f"the committed pictures are from matplotlib {by}")
-        stale = [path.name for path in svgs if path.read_bytes() != (HOME / path.name).read_bytes()]
-        assert not stale, "python docs/pictures.py draws them anew"
-
-    def test_used(self, pictures):
-        """Every picture is on a page, with an alt text; conf.py puts the dark one beside it."""
-        text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-        for name in pictures.PICTURES:
-            assert re.search(rf"!\[[^\]]+\]\([./]*pictures/{name}-light\.svg\)\n", text), name
+def test_the_folder_has_the_pictures_that_are_drawn(drawn):
+    assert drawn.keys() == {path.name for path in HOME.iterdir()}
 
 
-class TestNumbers:
-    """The numbers of the library in the pictures, against arithmetic."""
+@pytest.mark.nightly
+def test_a_picture_that_is_drawn_alone_is_the_same(drawn, pictures, tmp_path):
+    alone = {path.name: path.read_bytes() for path in pictures.draw(tmp_path, ["ties"])}
 
-    def test_inputs(self, pictures):
-        numbers = pictures.doors_numbers()
-        # items in order of their scores: 1, 4, 2, 3, 0
-        assert numbers["ranks"] == {"scores": [2, 4], "list": [2, 4]}
-        ndcg = (1 / math.log2(3)) / (1 + 1 / math.log2(3))
-        expected = pytest.approx({"HR@3": 1, "Recall@3": 1 / 2, "NDCG@3": ndcg, "MRR@3": 1 / 2})
-        assert numbers["values"] == dict.fromkeys(["scores", "list", "embeddings"], expected)
-
-    def test_ties(self, pictures):
-        # the item is at each of 100 places with equal probability; its mean rank is 50.5
-        numbers = pictures.ties_numbers()
-        assert numbers["expected"] == pytest.approx([k / 100 for k in range(1, 101)], abs=1e-15)
-        assert numbers["realistic"] == [0] * 50 + [1] * 50
-
-    def test_history(self, pictures):
-        # scores fall with the id; 0 and 2 are history, 2 and 4 relevant
-        assert pictures.history_numbers() == {
-            "nothing excluded": {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6},
-            'overlap="keep"': {1: 1, 2: 2, 3: 3, 4: 4, 5: 5},
-            'overlap="miss"': {1: 1, 3: 2, 4: 3, 5: 4, 2: math.inf},
-        }
-
-    def test_splits(self, pictures):
-        events, found = pictures.EVENTS, pictures.splits_numbers()["leave_last_out"]
-        assert dict(found["test"]) == {user: days[-1] for user, days in events.items()}
-        assert dict(found["valid"]) == {user: days[-2] for user, days in events.items()}
-        assert (found["train_ends"], found["older"]) == (21, (3, 6))
-
-    def test_splits_by_time(self, pictures):
-        found = pictures.splits_numbers()["split_by_time"]
-        assert found["train_ends"] < pictures.VALID_FROM <= min(day for _, day in found["valid"])
-        assert min(day for _, day in found["test"]) >= pictures.TEST_FROM
-        assert found["older"] == (0, len(found["test"]))
-
-    def test_sampled(self, pictures):
-        """The model that is better over all items looks worse with 100 sampled negatives."""
-        numbers = pictures.sampled_numbers()
-        at = pictures.SAMPLED_SIZES.index(100)
-        a, b = numbers["model A"], numbers["model B"]
-        assert a["full"][0] == pytest.approx(1 / 3, abs=0.01)  # hits: every third user, and one in 1,000 of the others
-        assert a["sampled"][at] == pytest.approx(1 / 3 + 2 / 3 * 10 / 101, abs=0.03)
-        assert a["full"] > b["full"]
-        assert a["sampled"][at] < b["sampled"][at]
-
-    def test_coverage(self, pictures):
-        """The points lie as the alt text says, and have the numbers that the page prints."""
-        numbers = pictures.coverage_numbers()
-        model, popularity, random = (numbers[name] for name in ("model", "popularity", "random"))
-        assert popularity[0] < model[0] < random[0] == 1
-        assert random[1] < popularity[1] < model[1]
-        penalised = [numbers[f"penalty {by:g}"] for by in pictures.COVERAGE_PENALTIES]
-        assert sorted(penalised) == penalised > [model]
-        assert min(ndcg for _, ndcg in penalised[:3]) >= model[1]
-        page = (ROOT / "docs/how-to/beyond-accuracy.md").read_text(encoding="utf-8")
-        printed = re.findall(r"^(\S.*?) +NDCG@10 (\S+) Coverage@10 (\S+)", page, re.M)
-        assert len(printed) == 4
-        for name, ndcg, coverage in printed:
-            assert numbers[name] == pytest.approx((float(coverage), float(ndcg)), abs=6e-4)
+    assert alone == {name: drawn[name] for name in alone}
 
 
-class TestLayers:
-    def test_all_modules(self, pictures):
-        """The modules drawn are those of CONTRIBUTING.md and those of the package."""
-        drawn = [module for modules in pictures.LAYERS for module in modules]
-        told = [module for module in pictures.layers_numbers() if module != "__main__.py"]
-        assert sorted(drawn) == sorted(told)
-        paths = (ROOT / "torchrecmetrics").glob("[a-z]*")
-        assert {path.name + "/" * path.is_dir() for path in paths if path.suffix in (".py", "")} == set(drawn)
+@pytest.mark.nightly
+def test_the_committed_pictures_are_those_that_are_drawn(drawn):
+    """Bytes are compared if the files are from this matplotlib: others set letters a little differently."""
+    svgs = {name: (HOME / name).read_bytes() for name in drawn if name.endswith(".svg")}
+    (by,) = {re.search(rb"Matplotlib v([\w.]+)", picture)[1].decode() for picture in svgs.values()}
+    if matplotlib.__version__ != by:
+        pytest.skip(f"the committed pictures are from matplotlib {by}")
+
+    assert not {name for name in svgs if svgs[name] != drawn[name]}, "python docs/pictures.py draws them anew"
+
+
+@pytest.mark.nightly
+def test_every_picture_is_on_a_page_with_an_alt_text(pictures):
+    """conf.py puts the dark one beside it."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    shown = {*re.findall(r"!\[[^\]]+\]\([./]*pictures/([\w-]+)-light\.svg\)\n", text)}
+
+    assert {*pictures.PICTURES} <= shown
+
+
+def test_ranks_and_values_of_three_inputs(pictures):
+    numbers = pictures.doors_numbers()
+
+    # items in order of their scores: 1, 4, 2, 3, 0
+    assert numbers["ranks"] == {"scores": [2, 4], "list": [2, 4]}
+    ndcg = (1 / math.log2(3)) / (1 + 1 / math.log2(3))
+    expected = pytest.approx({"HR@3": 1, "Recall@3": 1 / 2, "NDCG@3": ndcg, "MRR@3": 1 / 2})
+    assert numbers["values"] == dict.fromkeys(["scores", "list", "embeddings"], expected)
+
+
+def test_hit_rates_of_100_equal_scores(pictures):
+    numbers = pictures.ties_numbers()
+
+    # the item is at each of 100 places with equal probability; its mean rank is 50.5
+    assert numbers["expected"] == pytest.approx([k / 100 for k in range(1, 101)], abs=1e-15)
+    assert numbers["realistic"] == [0] * 50 + [1] * 50
+
+
+def test_ranks_with_a_history(pictures):
+    # scores fall with the id; 0 and 2 are history, 2 and 4 relevant
+    assert pictures.history_numbers() == {
+        "nothing excluded": {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6},
+        'overlap="keep"': {1: 1, 2: 2, 3: 3, 4: 4, 5: 5},
+        'overlap="miss"': {1: 1, 3: 2, 4: 3, 5: 4, 2: math.inf},
+    }
+
+
+def test_leave_last_out_tests_on_the_last_event_of_each_user(pictures):
+    events, split = pictures.EVENTS, pictures.splits_numbers()["leave_last_out"]
+
+    assert dict(split["test"]) == {user: days[-1] for user, days in events.items()}
+    assert dict(split["valid"]) == {user: days[-2] for user, days in events.items()}
+    assert (split["train_ends"], split["older"]) == (21, (3, 6))
+
+
+def test_a_split_by_time_tests_on_later_events_than_it_trains_on(pictures):
+    split = pictures.splits_numbers()["split_by_time"]
+
+    assert split["train_ends"] < pictures.VALID_FROM <= min(day for _, day in split["valid"])
+    assert min(day for _, day in split["test"]) >= pictures.TEST_FROM
+    assert split["older"] == (0, len(split["test"]))
+
+
+def test_the_model_that_is_better_over_all_items_looks_worse_with_100_sampled_negatives(pictures):
+    numbers = pictures.sampled_numbers()
+    at, a, b = pictures.SAMPLED_SIZES.index(100), numbers["model A"], numbers["model B"]
+
+    assert a["full"] > b["full"]
+    assert a["sampled"][at] < b["sampled"][at]
+
+
+def test_hit_rates_of_model_a_are_those_by_arithmetic(pictures):
+    """Hits of every third user, and of one in 1,000 of the others."""
+    numbers = pictures.sampled_numbers()["model A"]
+
+    assert numbers["full"][0] == pytest.approx(1 / 3, abs=0.01)
+    sampled = numbers["sampled"][pictures.SAMPLED_SIZES.index(100)]
+    assert sampled == pytest.approx(1 / 3 + 2 / 3 * 10 / 101, abs=0.03)
+
+
+def test_points_of_coverage_lie_as_the_alt_text_says(pictures):
+    numbers = pictures.coverage_numbers()
+    model, popularity, random = (numbers[name] for name in ("model", "popularity", "random"))
+    penalised = [numbers[f"penalty {by:g}"] for by in pictures.COVERAGE_PENALTIES]
+
+    assert popularity[0] < model[0] < random[0] == 1
+    assert random[1] < popularity[1] < model[1] <= min(ndcg for _, ndcg in penalised[:3])
+    assert sorted(penalised) == penalised > [model]
+
+
+def test_points_of_coverage_have_the_numbers_that_the_page_prints(pictures):
+    page = (ROOT / "docs/how-to/beyond-accuracy.md").read_text(encoding="utf-8")
+    printed = re.findall(r"^(\S.*?) +NDCG@10 (\S+) Coverage@10 (\S+)", page, re.M)
+    points = {name: (float(coverage), float(ndcg)) for name, ndcg, coverage in printed}
+
+    assert len(printed) == 4
+    assert points == {name: pytest.approx(pictures.coverage_numbers()[name], abs=6e-4) for name in points}
+
+
+def test_layers_have_the_modules_of_the_package_and_of_contributing(pictures):
+    drawn = {module for modules in pictures.LAYERS for module in modules}
+    paths = (ROOT / "torchrecmetrics").glob("[a-z]*")
+
+    assert drawn == {*pictures.layers_numbers()} - {"__main__.py"}
+    assert drawn == {path.name + "/" * path.is_dir() for path in paths if path.suffix in (".py", "")}

@@ -24,56 +24,65 @@ OF_LIGHTNING = {"_combined_loader", "_mode", "_every_n_epochs"}
 OF_PYTHON = {"_C", "_asdict", "_fields", "_getframe", "_option_string_actions", "_replace"}
 """Names of the standard library, and the module `torch._C`, whose contents are above."""
 
-PATHS = sorted(Path(trm.__file__).parent.rglob("*.py"))
+
+def private(names):
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+PATHS = Path(trm.__file__).parent.rglob("*.py")
 NODES = [node for path in PATHS for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
 
 
-def is_private(name):
-    return name.startswith("_") and not name.startswith("__")
+def nodes(*kinds):
+    return [node for node in NODES if isinstance(node, kinds)]
 
 
-def read():
-    """Return the private attributes that the library reads or assigns, and the private names that it defines."""
-    attributes = {node.attr for node in NODES if isinstance(node, ast.Attribute) and is_private(node.attr)}
-    assigned = {node.attr for node in NODES if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-    defined = {
-        node.name for node in NODES if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and is_private(node.name)
-    }
-    variables = {node.id for node in NODES if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return attributes, {name for name in defined | assigned | variables if is_private(name)}
-
-
-def imported():
-    """Return the dotted names of private parts of other packages that the library imports."""
-    names = {
-        f"{node.module}.{alias.name}" for node in NODES if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    names |= {alias.name for node in NODES if isinstance(node, ast.Import) for alias in node.names}
-    names = {name for name in names if not name.startswith(("torchrecmetrics.", "__future__"))}
-    return {name for name in names if any(map(is_private, name.split(".")))}
+ATTRIBUTES = nodes(ast.Attribute)
+READ = private(node.attr for node in ATTRIBUTES)
+"""Attributes that the library reads or assigns."""
+DEFINED = private(node.name for node in nodes(ast.FunctionDef, ast.ClassDef))
+DEFINED |= private(node.attr for node in ATTRIBUTES if isinstance(node.ctx, ast.Store))
+DEFINED |= private(node.id for node in nodes(ast.Name) if isinstance(node.ctx, ast.Store))
 
 
 def test_every_private_name_of_others_is_listed():
-    """Each private name that the library reads or overrides is in the tables above: a new one is a decision."""
-    attributes, defined = read()
+    """A new one is a decision."""
     listed = OF_METRICS | OF_COLLECTIONS | OF_LIGHTNING | OF_PYTHON | {name.rpartition(".")[2] for name in OF_TORCH}
-    assert attributes - defined <= listed
-    metric = torchmetrics.MeanMetric()
-    collection = torchmetrics.MetricCollection([metric])
-    assert {name for name in attributes | defined if hasattr(metric, name)} == OF_METRICS
-    assert {name for name in attributes | defined if hasattr(collection, name)} == OF_COLLECTIONS
-    assert imported() <= OF_TORCH
+
+    assert not READ - DEFINED - listed
+
+
+METRIC = torchmetrics.MeanMetric()
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [(METRIC, OF_METRICS), (torchmetrics.MetricCollection([METRIC]), OF_COLLECTIONS)],
+    ids=["metrics", "collections"],
+)
+def test_names_that_torchmetrics_has_too_are_listed(owner, names):
+    assert {name for name in READ | DEFINED if hasattr(owner, name)} == names
+
+
+def test_every_private_import_is_listed():
+    imports = {alias.name for node in nodes(ast.Import) for alias in node.names}
+    imports |= {f"{node.module}.{alias.name}" for node in nodes(ast.ImportFrom) for alias in node.names}
+    of_others = {name for name in imports if not name.startswith(("torchrecmetrics.", "__future__"))}
+
+    assert {name for name in of_others if private(name.split("."))} <= OF_TORCH
 
 
 @pytest.mark.parametrize("name", sorted(OF_TORCH))
-def test_torch_has(name):
+def test_torch_has_what_is_imported(name):
     module, _, attribute = name.rpartition(".")
+
     assert hasattr(importlib.import_module(module), attribute)
 
 
-def test_lightning_has():
+def test_lightning_has_what_callbacks_read():
     pl = pytest.importorskip("pytorch_lightning")
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+
     assert "_combined_loader" in vars(trainer.validate_loop)
     assert pl.utilities.combined_loader.CombinedLoader([], "sequential")._mode == "sequential"
     assert "_every_n_epochs" in vars(pl.callbacks.ModelCheckpoint())

@@ -1,4 +1,4 @@
-"""Files agree about the project's address, version, extras, paths and numbers."""
+"""Files agree about the project's address, version, paths and numbers."""
 
 import json
 import re
@@ -15,31 +15,17 @@ import torchrecmetrics as trm
 from benchmarks import gpu, report
 from torchrecmetrics import kernels
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = pytest.importorskip("tomli")
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+ADDRESS = re.compile(r"OWNER|github\.com/\w+/torchrecmetrics|\w+\.github\.io/torchrecmetrics")
 
 
-def test_no_address_that_does_not_exist():
-    """The repository has no address yet: no file names one, and links inside the repository are relative."""
-    paths = [
-        *ROOT.glob("*.md"),
-        ROOT / "CITATION.cff",
-        ROOT / "pyproject.toml",
-        ROOT / "docs/conf.py",
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob(".github/**/*.*"),
-    ]
-    named = re.compile(r"OWNER|github\.com/\w+/torchrecmetrics|\w+\.github\.io/torchrecmetrics")
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        assert not named.findall(text), path
-        assert not re.findall(r"\]\(/", text), path
+def test_no_file_names_an_address_of_the_repository():
+    """It has none yet, and links inside the repository are relative."""
+    patterns = ("*.md", "CITATION.cff", "pyproject.toml", "docs/conf.py", "docs/**/*.md", ".github/**/*.*")
+    texts = {path: path.read_text(encoding="utf-8") for pattern in patterns for path in ROOT.glob(pattern)}
+
+    assert not {path for path, text in texts.items() if ADDRESS.search(text) or "](/" in text}
 
 
 def targets_in(text):
@@ -47,13 +33,12 @@ def targets_in(text):
     return re.findall(r"\]\(([^)]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
 
 
-def test_links_of_readme():
-    """Links and pictures of README lead to files of the repository or to other sites."""
-    assert all(target.startswith("https://") or (ROOT / target).is_file() for target in targets_in(README))
+def test_links_and_pictures_of_readme_lead_to_files_or_other_sites():
+    assert not [to for to in targets_in(README) if not to.startswith("https://") and not (ROOT / to).is_file()]
 
 
-def test_page_of_pypi(tmp_path):
-    """With an address in `pyproject.toml`, links and pictures of a wheel's page lead to the tag's files."""
+def test_links_of_the_page_on_pypi_lead_to_files_of_the_tag(tmp_path):
+    """As soon as `pyproject.toml` has an address."""
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for name in ("README.md", "LICENSE", "torchrecmetrics/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -96,83 +81,68 @@ def test_speeds_of_readme():
 
 def test_days_of_measurements():
     """README says the day and the commit of the committed results, of the CPU and of the card."""
-    for name in ("cpu", "nvidia-h100-80gb-hbm3"):
-        assert any(f"({report.measured(RESULTS[name])})" in bullet for bullet in BULLETS)
+    days = [f"({report.measured(RESULTS[name])})" for name in ("cpu", "nvidia-h100-80gb-hbm3")]
+
+    assert not [day for day in days if not any(day in bullet for bullet in BULLETS)]
 
 
-def test_intervals_of_readme():
-    """The shares of held intervals in README are those of the page on standard errors."""
+def test_intervals_of_readme_are_those_of_the_page_on_standard_errors():
     page = (ROOT / "docs" / "explanations" / "standard-errors.md").read_text(encoding="utf-8")
     held = [float(share) for share in re.findall(r"^\| NDCG@10 \| [\d ]+% \| ([\d.]+) \|", page, re.M)]
     (bullet,) = [part for part in BULLETS if "NDCG@10 covered" in part]
+
     assert numbers_in(bullet) == [95, 10, min(held), max(held), 200]
 
 
-QUERIES = [0.9, 0.8, 0.7], [0.1, 0.2, 0.3]  # targets at ranks 1 and 3
-
-
-def test_table_of_readme():
-    """The numbers under "here" in README's table of differences; those of others are in tests/test_peers.py."""
+def test_numbers_of_ours_in_the_table_of_readme():
+    """Those of others are in tests/test_peers.py."""
     zeros, item = torch.zeros(1, 50), torch.tensor([0])
-    ranks = torch.tensor([[1, 20, 21]])
     mrr = trm.MRR()
-    for scores in QUERIES:
+    for scores in ([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]):  # targets at ranks 1 and 3
         mrr.update(trm.Sessions(torch.tensor(scores), torch.tensor([1, 0, 0]), torch.tensor([0, 0, 0])))
     values = [
         *(1, trm.HR(1)(zeros, item), 10, trm.NDCG(10)(zeros, item)),
         trm.MRR()(zeros[:, :5], item),
-        trm.MAP(10)(trm.Ranks(ranks, complete=True)),
+        trm.MAP(10)(trm.Ranks(torch.tensor([[1, 20, 21]]), complete=True)),
         *(1, trm.Precision(1)(torch.tensor([[-0.1, -0.2, -0.3]]), item)),
         mrr.compute(),
     ]
     cells = [row.split("|")[2] for row in README[README.index("| case |") :].split("\n\n")[0].splitlines()[2:]]
-    shown = [number for cell in cells for number in numbers_in(cell)]
-    assert shown == pytest.approx([*map(float, values)], abs=6e-5)
+
+    assert [number for cell in cells for number in numbers_in(cell)] == pytest.approx([*map(float, values)], abs=6e-5)
 
 
 FOLDERS = r"\.ci|\.github|benchmarks|conformance|docs|examples|tests|torchrecmetrics"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def paths_in(text):
-    """Return the paths of files of the repository that a text names."""
-    return re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w", text)
+def missing_paths(page):
+    """Return the paths of the repository, or modules of the package's folder, that a page names and nobody has."""
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w", text) + re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text)
+    return {path for path in paths if not (ROOT / path).exists() and not (ROOT / "torchrecmetrics" / path).exists()}
 
 
-def test_paths_on_pages():
-    """Paths of the repository that a page names, and modules named from the package's folder, exist."""
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        paths = paths_in(text) + re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text)
-        bases = (ROOT, ROOT / "torchrecmetrics")
-        assert not sorted({path for path in paths if not any((base / path).exists() for base in bases)}), page
+def test_paths_on_pages_exist():
+    assert not {page: missing for page in PAGES if (missing := missing_paths(page))}
 
 
-def extra(name):
-    """Return the packages of an extra, those of the extras that it includes among them."""
-    packages = set()
-    for requirement in SETTINGS["project"]["optional-dependencies"][name]:
-        if included := re.match(r"torchrecmetrics\[(.*)\]", requirement):
-            packages.update(*map(extra, included[1].split(",")))
-        else:
-            packages.add(re.match(r"[\w-]+", requirement)[0].replace("-", "_"))
-    return packages
+def test_triton_is_taken_by_itself_on_cards_with_results_of_all_rows_alone():
+    cards = [results for name, results in RESULTS.items() if name.startswith("nvidia-")]
+
+    assert {results["machine"]["capability"] for results in cards} == {f"{a}.{b}" for a, b in kernels._RECORDED}
+    assert [{case["id"] for case in results["cases"]} for results in cards] == [gpu.ROWS.keys()] * len(cards)
 
 
-def test_recorded_cards_have_results():
-    """Triton is taken by itself on cards alone of which the results are in benchmarks/results."""
-    kept = [json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("nvidia-*.json")]
-    capabilities = {results["machine"]["capability"] for results in kept}
-    assert {f"{major}.{minor}" for major, minor in kernels._RECORDED} == capabilities
-    assert all({case["id"] for case in results["cases"]} == gpu.ROWS.keys() for results in kept)
-
-
-def test_version_is_one():
-    """Changelog and citation have the package's version; changes since the last release are under "Unreleased"."""
+def test_the_changelog_ends_with_the_version_or_unreleased_changes():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    version = trm.__version__
-    heading = "Unreleased" if "dev" in version else rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d"
+    heading = "Unreleased" if "dev" in trm.__version__ else rf"{re.escape(trm.__version__)} - \d{{4}}-\d\d-\d\d"
+
     assert re.fullmatch(heading, re.search(r"^## (.+)$", changelog, re.M)[1])
-    assert f"version = {{{version}}}," in README
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert re.search(rf"^version: {re.escape(version)}$", citation, re.M)
+
+
+def test_readme_and_citation_have_the_version():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+
+    assert f"version = {{{trm.__version__}}}," in README
+    assert f"version: {trm.__version__}" in citation

@@ -51,15 +51,21 @@ def distribution(module):
     return DISTRIBUTIONS.get(name, name)
 
 
-def test_every_package_is_installed_somewhere():
-    """A package without which a test skips is in README's environment, or in a stage of `.ci/nightly`."""
+def test_a_package_without_which_a_test_skips_is_in_the_environment_of_readme_or_of_a_nightly_stage():
     by_readme = of_groups("all", "test") | of_groups("docs") | WITH_PYTORCH
-    elsewhere = {module for module in skippable() if distribution(module) not in by_readme}
-    assert elsewhere <= skips.PACKAGES.keys()
+
+    assert {module for module in skippable() if distribution(module) not in by_readme} <= skips.PACKAGES.keys()
+
+
+def test_the_nightly_stage_of_peers_installs_what_is_listed_for_it():
     nightly = (ROOT / ".ci" / "nightly").read_text(encoding="utf-8")
-    engines = of_groups("engines")
-    for module, stage in skips.PACKAGES.items():
-        assert re.search(rf"(?<![\w-]){distribution(module)}\b", nightly) if stage == "peers" else module in engines
+    listed = [distribution(module) for module, stage in skips.PACKAGES.items() if stage == "peers"]
+
+    assert not [name for name in listed if not re.search(rf"(?<![\w-]){name}\b", nightly)]
+
+
+def test_the_group_of_engines_has_what_is_listed_for_it():
+    assert {module for module, stage in skips.PACKAGES.items() if stage == "engines"} <= of_groups("engines")
 
 
 @pytest.mark.parametrize(
@@ -73,5 +79,10 @@ def test_every_package_is_installed_somewhere():
         ("SKIPPED [1] tests/test_cli.py:16: could not import 'pandas': No module named 'pandas'", None),
     ],
 )
-def test_place_of_a_skipped_test(line, place):
+def test_the_reason_of_a_skip_says_where_the_test_runs(line, place):
     assert skips.place_of(line) == place
+
+
+@pytest.mark.parametrize(("place", "status"), [("card", True), ("data", False)])
+def test_a_test_that_skips_where_it_must_run_fails_the_check(place, status):
+    assert skips.main([place], ["SKIPPED [24] tests/gpu/test_scores.py:32: no CUDA device"]) is status
