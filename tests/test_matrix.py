@@ -18,15 +18,17 @@ import torchrecmetrics as trm
 from torchrecmetrics.inputs.batch_input import BatchInput
 from torchrecmetrics.inputs.lists import LabelledLists
 
+pytestmark = pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
+
 ROWS, ITEMS = 24, 9
-NAMES, K = ["HR", "NDCG", "MRR"], [1, 3]
+NAMES, CUTOFFS = ["HR", "NDCG", "MRR"], [1, 3]
 
 GENERATOR = torch.Generator().manual_seed(1)
 SCORES = (4 * torch.rand(ROWS, ITEMS, generator=GENERATOR)).round() / 4  # with ties
 TARGET = torch.rand(ROWS, ITEMS, generator=GENERATOR).argsort(1)[:, :2]
 TARGET[5::9] = -1
-ONE = torch.randint(ITEMS, (ROWS,), generator=GENERATOR)
-EXCLUDE = torch.randint(-1, ITEMS, (ROWS, 3), generator=GENERATOR)
+ONE_TARGET = torch.randint(ITEMS, (ROWS,), generator=GENERATOR)
+EXCLUDED = torch.randint(-1, ITEMS, (ROWS, 3), generator=GENERATOR)
 RELEVANT = torch.zeros(ROWS, ITEMS + 1).scatter(1, TARGET.where(TARGET >= 0, ITEMS), 1.0)[:, :ITEMS] > 0
 ORDER = torch.randperm(ITEMS, generator=GENERATOR)
 CODES = trm.SemanticIds(
@@ -66,21 +68,22 @@ def sessions_of_lengths(rows):
 
 
 def negatives(rows):
-    positive = SCORES[rows].gather(1, ONE[rows][:, None])
-    negative = SCORES[rows].scatter(1, ONE[rows][:, None], -torch.inf)
-    return trm.Negatives(positive, negative)
+    target = ONE_TARGET[rows][:, None]
+    return trm.Negatives(SCORES[rows].gather(1, target), SCORES[rows].scatter(1, target, -torch.inf))
 
 
 INPUTS = {
     "scores": lambda rows: trm.Scores(SCORES[rows], TARGET[rows]),
-    "scores, exclude": lambda rows: trm.Scores(SCORES[rows], ONE[rows], exclude=EXCLUDE[rows], history=EXCLUDE[rows]),
+    "scores, exclude": lambda rows: trm.Scores(
+        SCORES[rows], ONE_TARGET[rows], exclude=EXCLUDED[rows], history=EXCLUDED[rows]
+    ),
     "graded": lambda rows: trm.Scores(SCORES[rows], TARGET[rows], gains=1 + TARGET[rows].clamp(min=0)),
     "dense": lambda rows: trm.Scores(SCORES[rows], RELEVANT[rows]),
     "ranking": lambda rows: trm.Scores(SCORES[rows], TARGET[rows]).ranking(overlap="miss"),
     "ranks": ranks,
     "hits": hits,
     "lists": lambda rows: trm.Lists(in_order(rows), TARGET[rows], complete=True),
-    "lists, exclude": lambda rows: trm.Lists(in_order(rows), ONE[rows], exclude=EXCLUDE[rows], complete=True),
+    "lists, exclude": lambda rows: trm.Lists(in_order(rows), ONE_TARGET[rows], exclude=EXCLUDED[rows], complete=True),
     "sessions": sessions,
     "sessions of lengths": sessions_of_lengths,
     "negatives": negatives,
@@ -91,7 +94,7 @@ INPUTS = {
 OPTIONS = {"overlap": "miss", "empty_target_action": "neg"}
 
 
-class Ranked(trm.Accumulator):
+class Summed(trm.Accumulator):
     """An accumulator of one's own: the sum of all values of rows with a weight, under `HR@1/sum`."""
 
     @property
@@ -118,8 +121,9 @@ ACCUMULATORS = {
     "ByGroup": lambda: trm.ByGroup("a", "b"),
     "Window": lambda: trm.Window(updates=2),
     "KeptRows": lambda: trm.KeptRows(),
-    "own": Ranked,
+    "own": Summed,
 }
+WITHOUT_WINDOW = ["ByGroup", "KeptRows", "own"]
 
 
 def subclasses(base):
@@ -128,33 +132,33 @@ def subclasses(base):
     return {cls for cls in below if cls.__module__.startswith("torchrecmetrics.") and not cls.__name__.startswith("_")}
 
 
-def test_every_input_and_accumulator_has_a_case():
-    """Inputs and the accumulators of users are in the tables; item shards, which need processes, have a test below."""
-    inputs = {type(make_input(torch.arange(ROWS))) for make_input in INPUTS.values()}
-    lacking = subclasses(BatchInput) - inputs - {trm.ItemShard}
-    assert not lacking, f"add {lacking} to INPUTS, made of the scores and relevant items of some rows"
-    accumulators = {type(make_one()) for make_one in ACCUMULATORS.values()}
-    lacking = {cls for cls in subclasses(trm.Accumulator) if cls.__name__ in trm.__all__} - accumulators
-    assert not lacking, f"add {lacking} to ACCUMULATORS, and what they find to `expected`"
+def test_every_input_has_a_case():
+    """Item shards, which need processes, have tests below."""
+    cases = {type(make_input(torch.arange(ROWS))) for make_input in INPUTS.values()}
+
+    assert subclasses(BatchInput) - cases == {trm.ItemShard}, "add an input, made of SCORES and TARGET, to INPUTS"
 
 
-SPLITS = {"whole": [ROWS], "uneven, one is empty": [5, 7, 0, 1, 11]}
-if NIGHTLY:
-    SPLITS |= {"single rows": [1] * ROWS, "with empty batches": [0, 10, 0, 14]}
+def test_every_accumulator_has_a_case():
+    public = {cls for cls in subclasses(trm.Accumulator) if cls.__name__ in trm.__all__}
+    cases = {type(make_accumulator()) for make_accumulator in ACCUMULATORS.values()}
+
+    assert not public - cases, "add an accumulator to ACCUMULATORS, and its values to `expected`"
 
 
 def per_row(kind, columns, rows):
     """Return columns of these rows, or of their entries where the input has session ids."""
-    columns = {name: column[rows] for name, column in columns.items() if column is not None}
+    columns = {name: column[rows] for name, column in columns.items()}
     entries = kind == "sessions"
     return {name: column.repeat_interleave(ITEMS) if entries else column for name, column in columns.items()}
 
 
 def make(*accumulators):
-    return trm.RecMetricCollection(NAMES, k=K, accumulators=[ACCUMULATORS[name]() for name in accumulators], **OPTIONS)
+    accumulators = [ACCUMULATORS[name]() for name in accumulators]
+    return trm.RecMetricCollection(NAMES, k=CUTOFFS, accumulators=accumulators, **OPTIONS)
 
 
-def fed(metrics, kind, split, columns):
+def updated(metrics, kind, columns, split):
     """Return the collection after updates with all rows in batches of these sizes."""
     for rows in torch.arange(ROWS).split(split):
         metrics.update(INPUTS[kind](rows), **per_row(kind, columns, rows))
@@ -168,25 +172,20 @@ def plain(kind, weights, rows=slice(None)):
     return numbers(metrics.compute())
 
 
-@functools.cache
-def of_row(kind, row):
-    return plain(kind, torch.ones(ROWS), slice(row, row + 1))
-
-
 def expected(accumulators, kind, split, weights):
-    """Return what the accumulators find, by what plain metrics find of weighted rows."""
+    """Return the values of the accumulators, by what plain metrics find of weighted rows."""
     weights = torch.ones(ROWS, dtype=torch.float64) if weights is None else weights.double()
-    found = plain(kind, weights)
+    values = plain(kind, weights)
     if "ByGroup" in accumulators:
         for code, name in enumerate("ab"):
-            found |= {f"{key}/{name}": value for key, value in plain(kind, weights * (code == GROUPS)).items()}
+            values |= {f"{key}/{name}": value for key, value in plain(kind, weights * (code == GROUPS)).items()}
     if "Window" in accumulators:
         recent = slice(ROWS - sum(split[-2:]), None)
-        found |= {f"{key}/window": value for key, value in plain(kind, weights, recent).items()}
+        values |= {f"{key}/window": value for key, value in plain(kind, weights, recent).items()}
     if "own" in accumulators:
         counted = (weights > 0).double()
-        found |= {f"{key}/sum": value * counted.sum().item() for key, value in plain(kind, counted).items()}
-    return {key: pytest.approx(value, abs=1e-12) for key, value in found.items()}
+        values |= {f"{key}/sum": value * counted.sum().item() for key, value in plain(kind, counted).items()}
+    return {key: pytest.approx(value, abs=1e-12) for key, value in values.items()}
 
 
 def columns_of(accumulators, weights):
@@ -199,67 +198,85 @@ def columns_of(accumulators, weights):
     return columns
 
 
-def check_rows(metrics, kind, weights):
-    """Compare kept rows with the totals and with single rows, and their ids with those that were given."""
-    rows, totals = metrics.rows, numbers(metrics.compute())
-    counted = slice(None) if weights is None else weights > 0
-    order = rows.ids.argsort()
-    mine = IDS[counted].argsort()
-    assert rows.ids[order].tolist() == IDS[counted][mine].tolist()
-    assert rows.clusters[order].tolist() == (IDS[counted] // 5)[mine].tolist()
-    assert rows.mean() == pytest.approx({key: totals[key] for key in rows.values}, abs=1e-12)
-    for at, row in enumerate(torch.arange(ROWS)[counted][mine][:6].tolist()):
-        found = {key: values[order][at].item() for key, values in rows.values.items()}
-        assert found == pytest.approx(of_row(kind, row))
+def kept(rows):
+    """Return the values of kept rows by their id and cluster."""
+    columns = rows.ids, rows.clusters, *rows.values.values()
+    table = zip(*(column.tolist() for column in columns), strict=True)
+    return {(row_id, cluster): dict(zip(rows.values, values, strict=True)) for row_id, cluster, *values in table}
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
-@pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
-def test_every_input_with_every_accumulator(kind, weights):
-    """Each accumulator finds, in any batches, what plain metrics find of its rows."""
-    for split in SPLITS.values():
-        metrics = fed(make(*ACCUMULATORS), kind, split, columns_of(ACCUMULATORS, weights))
-        found = numbers(metrics.compute())
-        assert found == expected(ACCUMULATORS, kind, split, weights)
-        assert list(found) == list(metrics.keys())
-        check_rows(metrics, kind, weights)
+@functools.cache
+def of_row(kind, row):
+    return pytest.approx(plain(kind, torch.ones(ROWS), slice(row, row + 1)))
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
-@pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
-def test_forward_gives_the_values_of_its_batch_groups_included(kind, weights):
-    metrics, columns = make(*ACCUMULATORS), columns_of(ACCUMULATORS, weights)
+def expected_rows(kind, weights):
+    """Return the values of all rows with a weight, each as that of a batch of one row."""
+    rows = [row for row in range(ROWS) if weights is None or weights[row] > 0]
+    return {(IDS[row].item(), IDS[row].item() // 5): of_row(kind, row) for row in rows}
+
+
+SPLITS = {"whole": [ROWS], "uneven, one is empty": [5, 7, 0, 1, 11]}
+if NIGHTLY:
+    SPLITS |= {"single rows": [1] * ROWS, "with empty batches": [0, 10, 0, 14]}
+each_input = pytest.mark.parametrize("kind", INPUTS)
+equal_or_not = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
+
+
+@equal_or_not
+@each_input
+@pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+def test_accumulators_have_the_values_of_plain_metrics_of_their_rows(kind, weights, split):
+    metrics = updated(make(*ACCUMULATORS), kind, columns_of(ACCUMULATORS, weights), split)
+    values = numbers(metrics.compute())
+
+    assert values == expected(ACCUMULATORS, kind, split, weights)
+    assert list(values) == list(metrics.keys())
+
+
+@equal_or_not
+@each_input
+def test_kept_rows_are_those_of_batches_of_one_row(kind, weights):
+    metrics = updated(make(*ACCUMULATORS), kind, columns_of(ACCUMULATORS, weights), [5, 7, 0, 1, 11])
+
+    assert kept(metrics.rows) == expected_rows(kind, weights)
+    assert metrics.rows.mean() == expected([], kind, None, weights)
+
+
+@equal_or_not
+@each_input
+def test_forward_returns_the_values_and_groups_of_its_batch(kind, weights):
+    metrics, batches, batches_alone = make(*ACCUMULATORS), [], []
     for rows in torch.arange(ROWS).split(8):
-        batch = numbers(metrics(INPUTS[kind](rows), **per_row(kind, columns, rows)))
+        batches.append(numbers(metrics(INPUTS[kind](rows), **per_row(kind, columns_of(ACCUMULATORS, weights), rows))))
         alone = make("ByGroup")
         alone.update(INPUTS[kind](rows), **per_row(kind, columns_of(["ByGroup"], weights), rows))
-        assert batch == pytest.approx(numbers(alone.compute()), nan_ok=True, abs=1e-12)
+        batches_alone.append(pytest.approx(numbers(alone.compute()), nan_ok=True, abs=1e-12))
+
+    assert batches == batches_alone
     assert numbers(metrics.compute()) == expected(ACCUMULATORS, kind, [8] * 3, weights)
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
-def test_collected_sessions_with_every_accumulator(weights):
-    """Sessions whose entries come in any order and batches find the same in every accumulator that sessions have."""
-    names = ["ByGroup", "KeptRows", "own"]
-    columns = {name: column.repeat_interleave(ITEMS) for name, column in columns_of(names, weights).items()}
-    entries = SCORES.flatten(), RELEVANT.flatten(), torch.arange(ROWS).repeat_interleave(ITEMS)
-    shuffled = torch.randperm(ROWS * ITEMS, generator=torch.Generator().manual_seed(2))
-    for size in (ROWS * ITEMS, 50):
-        metrics = trm.CollectSessions(make(*names))
-        for part in shuffled.split(size):
-            metrics.update(*(column[part] for column in entries), **{key: each[part] for key, each in columns.items()})
-        assert numbers(metrics.compute()) == expected(names, "sessions", [ROWS], weights)
-        check_rows(metrics, "sessions", weights)
+@equal_or_not
+@pytest.mark.parametrize("size", [ROWS * ITEMS, 50])
+def test_collected_sessions_with_entries_in_any_order_have_the_values_of_whole_sessions(weights, size):
+    columns = {**columns_of(WITHOUT_WINDOW, weights), "indexes": torch.arange(ROWS)}
+    columns = {name: column.repeat_interleave(ITEMS) for name, column in columns.items()}
+    metrics = trm.CollectSessions(make(*WITHOUT_WINDOW))
+    for part in torch.randperm(ROWS * ITEMS, generator=torch.Generator().manual_seed(2)).split(size):
+        entries = {name: column[part] for name, column in columns.items()}
+        metrics.update(SCORES.flatten()[part], RELEVANT.flatten()[part], **entries)
+
+    assert numbers(metrics.compute()) == expected(WITHOUT_WINDOW, "sessions", None, weights)
+    assert kept(metrics.rows) == expected_rows("sessions", weights)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in INPUTS if kind not in ("hits", "sessions", "sessions of lengths")])
-@pytest.mark.filterwarnings("ignore:this metric or collection does not read history=")
 def test_no_input_waits_with_any_accumulator(kind):
     """Inputs whose shapes are known beforehand are added, in every accumulator, without waiting for a GPU."""
-    accumulators = [make_one() for make_one in ACCUMULATORS.values()]
-    metrics = trm.RecMetricCollection(NAMES, k=K, accumulators=accumulators, max_relevant=ITEMS, **OPTIONS).to("meta")
+    accumulators = [make_accumulator() for make_accumulator in ACCUMULATORS.values()]
+    options = {"max_relevant": ITEMS, "accumulators": accumulators, **OPTIONS}
+    metrics = trm.RecMetricCollection(NAMES, k=CUTOFFS, **options).to("meta")
     batch, columns = away((INPUTS[kind](torch.arange(ROWS)), columns_of(ACCUMULATORS, WEIGHTS)))
     with never_waits():
         for _ in range(3):
@@ -268,61 +285,74 @@ def test_no_input_waits_with_any_accumulator(kind):
 
 def test_collecting_sessions_waits_for_nothing():
     """Entries of sessions are kept without waiting; `compute` ranks them."""
-    names = ["ByGroup", "KeptRows", "own"]
-    metrics = trm.CollectSessions(make(*names)).to("meta")
-    entries, columns = away(((SCORES[:, 0], RELEVANT[:, 0], torch.arange(ROWS) // 5), columns_of(names, WEIGHTS)))
+    metrics = trm.CollectSessions(make(*WITHOUT_WINDOW)).to("meta")
+    entries = SCORES[:, 0], RELEVANT[:, 0], torch.arange(ROWS) // 5
+    entries, columns = away((entries, columns_of(WITHOUT_WINDOW, WEIGHTS)))
     with never_waits():
         for _ in range(2):
             metrics.update(*entries, **columns)
 
 
 def shared(rank, world_size, kinds):
-    """Update this process with its share of the rows of every input, and return values and sorted ids of kept rows."""
-    names, found = ["ByGroup", "KeptRows", "own"], {}
+    """Update this process with its share of the rows of every input; return all values and kept rows."""
+    share = torch.arange(ROWS) % (world_size + 1) % world_size  # the first process has twice as many rows
+    results = {}
     for kind in kinds:
-        metrics = make(*names)
-        share = torch.arange(ROWS) % (world_size + 1) % world_size  # the first process has twice as many rows
-        for part in (share == rank).nonzero()[:, 0].split(4):
-            metrics.update(INPUTS[kind](part), **per_row(kind, columns_of(names, WEIGHTS), part))
-        found[kind] = numbers(metrics.compute()), sorted(metrics.rows.ids.tolist()), metrics.rows.mean()
-    return found
+        metrics = make(*WITHOUT_WINDOW)
+        for rows in (share == rank).nonzero()[:, 0].split(4):
+            metrics.update(INPUTS[kind](rows), **per_row(kind, columns_of(WITHOUT_WINDOW, WEIGHTS), rows))
+        results[kind] = numbers(metrics.compute()), kept(metrics.rows), metrics.rows.mean()
+    return results
 
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.nightly), 3])
-def test_every_input_over_processes(processes, world_size):
-    """Values, groups, own accumulators and kept rows are those of a single process, with uneven shares."""
+def test_processes_with_uneven_shares_have_the_values_and_rows_of_a_single_one(processes, world_size):
     kinds = [kind for kind in INPUTS if kind != "scores, exclude"]
-    names = ["ByGroup", "KeptRows", "own"]
-    for found in processes.run(shared, world_size, kinds):
-        for kind in kinds:
-            values, ids, mean = found[kind]
-            assert values == expected(names, kind, [ROWS], WEIGHTS)
-            assert ids == sorted(IDS[WEIGHTS > 0].tolist())
-            assert mean == pytest.approx({key: values[key] for key in mean}, abs=1e-12)
+    results = {
+        kind: (
+            expected(WITHOUT_WINDOW, kind, None, WEIGHTS),
+            expected_rows(kind, WEIGHTS),
+            expected([], kind, None, WEIGHTS),
+        )
+        for kind in kinds
+    }
+
+    assert processes.run(shared, world_size, kinds) == [results] * world_size
 
 
-def sharded(rank, world_size):
-    """Update with this process's items of all rows, in batches of 8, and return the values."""
-    metrics = make("ByGroup", "Window", "KeptRows")
-    rows_alone = trm.RecMetricCollection("MRR", k=3, accumulators=[trm.Window(100)], **OPTIONS)
+def shards(rank, world_size):
+    """Yield batches of 8 rows with this process's part of the items, and the columns of the rows."""
     first, last = (ITEMS * rank // world_size, ITEMS * (rank + 1) // world_size)
     for rows in torch.arange(ROWS).split(8):
         batch = trm.ItemShard(SCORES[rows, first:last], TARGET[rows], offset=first, num_items=ITEMS)
-        metrics.update(batch, **per_row("shard", columns_of(ACCUMULATORS, WEIGHTS), rows))
-        for _ in range(6):  # 48 rows, of which a window of 100 rows holds 2.1 batches
-            rows_alone.update(batch)
-    found = numbers(metrics.compute())
-    check_rows(metrics, "scores", WEIGHTS)
-    rows_alone.compute()
-    return found, rows_alone["MRR@3/window"].num_users
+        yield batch, per_row("shard", columns_of(ACCUMULATORS, WEIGHTS), rows)
 
 
-def test_item_shards_with_every_accumulator(processes):
-    """Rows of which each process ranks some items count once, in every accumulator."""
-    wanted = expected(["ByGroup", "Window"], "scores", [8] * 3, WEIGHTS)
-    for found, num_users in processes.run(sharded, 2):
-        assert found == wanted
-        assert num_users == 13 * 8  # the fewest batches with 100 rows
+def sharded(rank, world_size):
+    """Return the values and the kept rows of shards."""
+    metrics = make("ByGroup", "Window", "KeptRows")
+    for batch, columns in shards(rank, world_size):
+        metrics.update(batch, **columns)
+    return numbers(metrics.compute()), kept(metrics.rows)
+
+
+def test_rows_of_item_shards_count_once_in_every_accumulator(processes):
+    values = expected(["ByGroup", "Window"], "scores", [8] * 3, WEIGHTS)
+
+    assert processes.run(sharded, 2) == [(values, expected_rows("scores", WEIGHTS))] * 2
+
+
+def window_of_shards(rank, world_size):
+    """Return the number of rows in a window of 100 rows, after 18 batches of 8."""
+    metrics = trm.RecMetricCollection("MRR", k=3, accumulators=[trm.Window(100)], **OPTIONS)
+    for batch, _ in 6 * [*shards(rank, world_size)]:
+        metrics.update(batch)
+    metrics.compute()
+    return metrics["MRR@3/window"].num_users
+
+
+def test_a_window_counts_each_row_of_item_shards_once(processes):
+    assert processes.run(window_of_shards, 2) == [13 * 8] * 2  # the fewest batches with 100 rows
 
 
 ALL = ["ByGroup", "Window", "KeptRows", "own"]
@@ -333,16 +363,13 @@ def full():
     """Return a collection with all accumulators, and counted metrics."""
     names = [*NAMES, "Coverage", trm.AUROC(weight="relevant", **OPTIONS)]
     accumulators = [ACCUMULATORS[name]() for name in ALL]
-    return trm.RecMetricCollection(names, k=K, accumulators=accumulators, catalogue=CATALOGUE, **OPTIONS)
+    return trm.RecMetricCollection(names, k=CUTOFFS, accumulators=accumulators, catalogue=CATALOGUE, **OPTIONS)
 
 
 def batches(names=ALL):
     """Return the arguments of `update` of each third of the rows."""
-    columns = columns_of(names, WEIGHTS)
-    return [
-        {"scores": SCORES[rows], "target": TARGET[rows], **{name: column[rows] for name, column in columns.items()}}
-        for rows in torch.arange(ROWS).split(8)
-    ]
+    columns = {"scores": SCORES, "target": TARGET, **columns_of(names, WEIGHTS)}
+    return [{name: column[rows] for name, column in columns.items()} for rows in torch.arange(ROWS).split(8)]
 
 
 def update(metrics, *parts, call="update"):
@@ -361,25 +388,19 @@ def everything(metrics):
     return values, errors, ids, {key: value.nan_to_num(-1).tolist() for key, value in rows.values.items()}
 
 
-COPIES = {
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda metrics: pickle.loads(pickle.dumps(metrics)),
-    "clone": lambda metrics: metrics.clone(),
-}
-
-
-@pytest.mark.parametrize("duplicate", COPIES)
-@pytest.mark.parametrize("computed", [False, True])
-def test_copies(duplicate, computed):
-    """A copy has all states, and goes its own way."""
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda metrics: pickle.loads(pickle.dumps(metrics)), lambda metrics: metrics.clone()],
+    ids=["deepcopy", "pickle", "clone"],
+)
+def test_a_copy_of_a_computed_collection_goes_on_alone_from_its_states(duplicate):
     metrics = update(full(), 0, 1)
-    if computed:
-        metrics.compute()
-    before = snapshot(metrics)
-    other = update(COPIES[duplicate](metrics), 2)
-    assert everything(other) == everything(update(full(), 0, 1, 2))
-    assert same(snapshot(metrics), before)
-    assert everything(metrics) == everything(update(full(), 0, 1))
+    metrics.compute()
+    states = snapshot(metrics)
+    copied = update(duplicate(metrics), 2)
+
+    assert everything(copied) == everything(update(full(), 0, 1, 2))
+    assert same(snapshot(metrics), states)
 
 
 def saved(metrics):
@@ -390,25 +411,24 @@ def saved(metrics):
     return module
 
 
-def test_a_state_dict_holds_all_states(tmp_path):
-    """`torch.load` reads it with its safe default, and it is loaded into a collection with rows, too."""
-    module, other = saved(update(full(), 0, 1)), saved(full())
-    torch.save(module.state_dict(), tmp_path / "state.pt")
-    for _ in range(2):
-        other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+@pytest.mark.parametrize("parts", [(), (0, 1, 2)], ids=["into an empty collection", "in place of rows"])
+def test_a_saved_state_is_loaded_with_torchs_safe_default(tmp_path, parts):
+    torch.save(saved(update(full(), 0, 1)).state_dict(), tmp_path / "state.pt")
+    module = saved(update(full(), *parts))
+    module.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
-        assert everything(other.metrics) == everything(module.metrics)
-        assert everything(update(other.metrics, 2)) == everything(update(full(), 0, 1, 2))
+    assert everything(module.metrics) == everything(update(full(), 0, 1))
+    assert everything(update(module.metrics, 2)) == everything(update(full(), 0, 1, 2))
 
 
 def test_a_state_that_is_not_persistent_is_not_saved():
     module = saved(update(full(), 0))
     module.metrics.persistent(False)
-    before = snapshot(module.metrics)
+    states = snapshot(module.metrics)
     module.load_state_dict(module.state_dict())
 
     assert not module.state_dict()
-    assert same(snapshot(module.metrics), before)
+    assert same(snapshot(module.metrics), states)
 
 
 def test_a_state_of_other_metrics_is_refused():
@@ -416,107 +436,148 @@ def test_a_state_of_other_metrics_is_refused():
         saved(make()).load_state_dict(saved(update(full(), 0)).state_dict())
 
 
-def test_merge_state():
-    """Merging adds all states up; windows are those of two processes."""
-    one, other = update(full(), 0), update(full(), 1)
-    one.compute(), other.compute()
-    one.merge_state(other)
-    (values, _, *rows), (wanted, _, *wanted_rows) = everything(one), everything(update(full(), 0, 1))
+def test_merging_adds_up_all_states_and_keeps_all_rows():
+    """Windows are those of two processes, both of which had their last two updates."""
+    first, second = update(full(), 0), update(full(), 1)
+    first.compute(), second.compute()
+    first.merge_state(second)
+    (values, _, *rows), (expected_values, _, *wanted_rows) = everything(first), everything(update(full(), 0, 1))
+
+    assert values == pytest.approx(expected_values)
     assert rows == wanted_rows
-    for key in plain("scores", WEIGHTS, slice(0, 16)):
-        assert values.pop(f"{key}/window") == pytest.approx(wanted[key])  # both had their last two updates
-    assert values == pytest.approx({key: wanted[key] for key in values})
-    before = snapshot(one)
+
+
+def test_a_collection_with_other_accumulators_is_not_merged():
+    metrics = update(full(), 0)
+    states = snapshot(metrics)
+
     with pytest.raises(ValueError, match="only one of the two has"):
-        one.merge_state(make("ByGroup"))
-    assert same(snapshot(one), before)
+        metrics.merge_state(make("ByGroup"))
+    assert same(snapshot(metrics), states)
+
+
+WITHOUT_OWN = ["ByGroup", "Window", "KeptRows"]
+
+
+def beside_others():
+    """Return a collection in a MetricCollection of torchmetrics, beside metrics of others, and the outer one."""
+    metrics = make(*WITHOUT_OWN)
+    others = {"hr": trm.HR(3, **OPTIONS), "mean": torchmetrics.MeanMetric()}
+    return metrics, MetricCollection({"ours": metrics, **others})
 
 
 @pytest.mark.parametrize("call", ["update", "forward"])
-def test_beside_foreign_metrics(call):
-    """In a `MetricCollection` of torchmetrics, beside metrics of others, a collection gives what it gives alone."""
-    names = ["ByGroup", "Window", "KeptRows"]
-    metrics, alone, mean = make(*names), make(*names), torchmetrics.MeanMetric()
-    outer = MetricCollection({"ours": metrics, "hr": trm.HR(3, **OPTIONS), "mean": mean})
-    for arguments in batches(names):
-        found = getattr(outer, call)(**arguments, value=arguments["scores"])
-        batch = numbers(alone(**arguments))
-        if call == "forward":
-            found = {key: value.item() for key, value in found.items() if key in batch}
-            assert found == pytest.approx({key: batch[key] for key in found}, nan_ok=True)
-    values, wanted = numbers(outer.compute()), numbers(alone.compute())
-    assert values.pop("hr") == wanted["HR@3"]
-    assert values.pop("mean") == pytest.approx(SCORES.mean().item())
-    assert {key.removeprefix("ours_"): value for key, value in values.items()} == wanted
+def test_a_collection_beside_metrics_of_others_has_its_values_alone(call):
+    (metrics, outer), alone = beside_others(), make(*WITHOUT_OWN)
+    for arguments in batches(WITHOUT_OWN):
+        getattr(outer, call)(**arguments, value=arguments["scores"])
+        alone.update(**arguments)
+    values = numbers(alone.compute())
+
+    others = {"hr": values["HR@3"], "mean": pytest.approx(SCORES.mean().item())}
+    assert numbers(outer.compute()) == {**{f"ours_{key}": value for key, value in values.items()}, **others}
     assert len(metrics.rows) == len(alone.rows)
-    outer.reset()
-    assert not any(state.any() for state in tensors(metrics))
 
 
-def test_first_batches_merge_nothing():
-    """torchmetrics merges no two of our metrics, nor ours with others', whatever their states after a first batch."""
+def test_forward_beside_metrics_of_others_returns_the_values_of_its_batch():
+    outer, alone = beside_others()[1], make(*WITHOUT_OWN)
+    for arguments in batches(WITHOUT_OWN)[:2]:
+        values, batch = numbers(outer(**arguments, value=arguments["scores"])), numbers(alone(**arguments))
+
+    assert {key: values[f"ours_{key}"] for key in batch} == pytest.approx(batch, nan_ok=True)
+
+
+def test_metrics_with_equal_states_after_a_first_batch_stay_apart():
+    """torchmetrics, which merges metrics with equal states, merges none of ours."""
     coverage = functools.partial(trm.Coverage, 2, catalogue=CATALOGUE)
-    twice = {"coverage": coverage, "median": trm.MedianRank, "hr": functools.partial(trm.HR, 1)}
-    metrics = {f"{name}-{copy}": kind() for copy in "ab" for name, kind in twice.items()}
-    outer = MetricCollection({**metrics, "gini": trm.Gini(2, catalogue=CATALOGUE)})
-    for number, rows in enumerate(torch.arange(ROWS).split(8)):
-        outer(SCORES[rows], ONE[rows]) if number == 1 else outer.update(SCORES[rows], ONE[rows])
-    values = numbers(outer.compute())
-    for name, kind in twice.items():
-        metric = kind()
-        metric.update(SCORES, ONE)
-        assert values[f"{name}-a"] == values[f"{name}-b"] == metric.compute().item()
+    gini = functools.partial(trm.Gini, 2, catalogue=CATALOGUE)
+    kinds = {"coverage": coverage, "gini": gini, "median": trm.MedianRank, "hr": functools.partial(trm.HR, 1)}
+    outer = MetricCollection({f"{name}-{copy}": kind() for copy in "ab" for name, kind in kinds.items()})
+    for call, rows in zip((outer.update, outer, outer.update), torch.arange(ROWS).split(8), strict=True):
+        call(SCORES[rows], ONE_TARGET[rows])
+    alone = MetricCollection({name: kind() for name, kind in kinds.items()}, compute_groups=False)
+    alone.update(SCORES, ONE_TARGET)
+
+    values = numbers(alone.compute())
+    assert numbers(outer.compute()) == {f"{name}-{copy}": values[name] for copy in "ab" for name in kinds}
 
 
-def test_metric_tracker():
-    """`MetricTracker` keeps a collection per epoch, with its accumulators, and knows each key's better direction."""
-    metrics = trm.RecMetricCollection(["MRR", "MeanRank"], accumulators=[trm.ByGroup("a", "b"), trm.Window(100)])
-    tracker, values = MetricTracker(metrics), []
-    for rows in torch.arange(ROWS).split(8):
+def tracked():
+    """Return a tracker of two epochs, in which the relevant item has ranks 2 and 1."""
+    accumulators = [trm.ByGroup("a"), trm.Window(100)]
+    tracker = MetricTracker(trm.RecMetricCollection(["MRR", "MeanRank"], accumulators=accumulators))
+    for scores in ([0.1, 0.9], [0.9, 0.1]):
         tracker.increment()
-        tracker.update(SCORES[rows], ONE[rows], groups=rows % 2)
-        values.append(numbers(tracker.compute()))
-    best, step = tracker.best_metric(return_step=True)
-    assert tracker.n_steps == 3
-    for key, found in tracker.compute_all().items():
-        epochs = [each[key] for each in values]
-        assert found.tolist() == pytest.approx(epochs)
-        assert best[key] == pytest.approx(min(epochs) if key.startswith("MeanRank") else max(epochs))
-        assert epochs[step[key]] == pytest.approx(best[key])
+        tracker.update(torch.tensor([scores]), torch.tensor([0]), groups=torch.tensor([0]))
+    return tracker
 
 
-@pytest.mark.parametrize("cast", ["to", "half", "bfloat16", "double"])
-def test_casts_leave_the_states(cast):
-    """`.to(torch.bfloat16)`, `.half()`, `.bfloat16()` and `.double()` of a module change no state and no value."""
-    module = nn.Module()
-    module.metrics, module.linear = update(full(), 0, 1), nn.Linear(2, 2)
-    before = snapshot(module.metrics)
-    module.to(torch.bfloat16) if cast == "to" else getattr(module, cast)()
-    assert module.linear.weight.dtype != torch.float32
-    assert same(snapshot(module.metrics), before)
-    module.metrics.set_dtype(torch.float16)
-    assert everything(update(module.metrics, 2)) == everything(update(full(), 0, 1, 2))
-    module.metrics.reset()
-    assert everything(update(module.metrics, 0)) == everything(update(full(), 0))
+MRRS, MEAN_RANKS = ["MRR", "MRR/a", "MRR/window"], ["MeanRank", "MeanRank/a", "MeanRank/window"]
 
 
-def test_inference_mode():
-    """Updates, resets and computes in inference mode leave ordinary states, which later updates and copies take."""
+def test_a_tracker_keeps_the_values_of_each_epoch():
+    values = {key: (*values.tolist(),) for key, values in tracked().compute_all().items()}
+
+    assert values == dict.fromkeys(MRRS, (1 / 2, 1.0)) | dict.fromkeys(MEAN_RANKS, (2.0, 1.0))
+
+
+def test_a_tracker_knows_the_better_direction_of_each_key():
+    best, epoch = tracked().best_metric(return_step=True)
+
+    assert best == dict.fromkeys([*MRRS, *MEAN_RANKS], 1.0)
+    assert epoch == dict.fromkeys([*MRRS, *MEAN_RANKS], 1)
+
+
+def to_bfloat16(module):
+    return module.to(torch.bfloat16)
+
+
+CASTS = [to_bfloat16, nn.Module.half, nn.Module.bfloat16, nn.Module.double]
+
+
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_cast_of_a_module_leaves_all_states(cast):
+    module = nn.ModuleList([update(full(), 0, 1), nn.Linear(2, 2)])
+    states = snapshot(module[0])
+    cast(module)
+
+    assert module[1].weight.dtype != torch.float32
+    assert same(snapshot(module[0]), states)
+
+
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_collection_in_a_module_that_was_cast_goes_on(cast):
+    metrics = update(full(), 0, 1)
+    cast(nn.ModuleList([metrics]))
+    metrics.set_dtype(torch.float16)
+
+    assert everything(update(metrics, 2)) == everything(update(full(), 0, 1, 2))
+    metrics.reset()
+    assert everything(update(metrics, 0)) == everything(update(full(), 0))
+
+
+def test_updates_in_inference_mode_leave_states_that_can_be_copied_and_updated():
     metrics = full()
     with torch.inference_mode():
         update(metrics, 0)
         metrics.compute()
         update(metrics, 1, call="forward")
+
     assert not any(state.is_inference() for state in tensors(metrics))
     assert everything(update(copy.deepcopy(metrics), 2)) == everything(update(full(), 0, 1, 2))
+
+
+def test_a_reset_in_inference_mode_leaves_states_that_can_be_updated():
+    metrics = update(full(), 1)
     with torch.inference_mode():
         metrics.reset()
+
     assert not any(state.is_inference() for state in tensors(metrics))
     assert everything(update(metrics, 0)) == everything(update(full(), 0))
 
 
-def test_around_a_compiled_function():
-    """`torch.compile` leaves collections with all accumulators out of its graph, in every batch."""
+def test_a_compiled_function_leaves_collections_out_of_its_graph():
+    """In every batch, with all accumulators."""
     torch._dynamo.reset()
     updated, forwarded = full(), full()
 
