@@ -34,7 +34,6 @@ SCORES = (_liking.argsort(1).argsort(1) + 1) / (ITEMS + 1)  # distinct, between 
 HISTORY = (torch.rand(GAINS.shape, generator=_generator) < 0.3) & (GAINS == 0)
 TIED = {"distinct": SCORES, "tied": (SCORES * 5).floor(), "equal": torch.ones_like(SCORES)}
 LOG3 = math.log2(3)
-MEAN_OF_FIVE = (1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 5  # of 1 / rank
 
 
 def peer(module):
@@ -184,33 +183,40 @@ CASES = [
 
 
 @pytest.mark.parametrize(("who", "name", "make"), CASES)
-def test_same_number(who, name, make):
-    """Our value is the peer's for every user, and in the mean."""
+def test_our_value_is_that_of_the_peer_for_every_user(who, name, make):
     values, tolerance, inputs = PEERS[who]
     check_agreement(make(), values(name), tolerance, partial(inputs, gains=GAINS) if "Weighted" in name else inputs)
 
 
 @pytest.mark.parametrize(("who", "name", "make"), [case for case in CASES if case.values[0] == "recometrics"])
-def test_same_number_without_history(who, name, make):
-    """recometrics takes the training items out of the candidates, as `exclude` does."""
+def test_recometrics_leaves_out_training_items_as_exclude_does(who, name, make):
     check_agreement(make(), recometrics_values(name, history=HISTORY), 1e-9, without_history)
 
 
-@pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
-def test_ties(scores):
-    """scikit-learn's AUC gives half credit for ties and its NDCG is the mean over all orders, as ours.
+each_scores = pytest.mark.parametrize("scores", TIED.values(), ids=TIED)
 
-    torcheval counts items with a higher score, which is ties="optimistic"; it takes one relevant item per row.
-    """
-    auc = sklearn_values("roc_auc_score", scores)
-    check_agreement(trm.AUROC(), auc, 1e-9, lambda rows: (scores[rows], GAINS[rows] > 0))
+
+@each_scores
+def test_auroc_gives_half_credit_for_ties_as_scikit_learn_does(scores):
+    theirs = sklearn_values("roc_auc_score", scores)
+    check_agreement(trm.AUROC(), theirs, 1e-9, lambda rows: (scores[rows], GAINS[rows] > 0))
+
+
+@each_scores
+@pytest.mark.parametrize("k", K)
+def test_ndcg_of_ties_is_the_mean_over_all_orders_as_in_scikit_learn(scores, k):
+    theirs = sklearn_values(f"ndcg_score@{k}", scores)
+    check_agreement(trm.NDCG(k), theirs, 1e-9, lambda rows: (scores[rows], GAINS[rows].double()))
+
+
+@each_scores
+@pytest.mark.parametrize("k", K)
+@pytest.mark.parametrize(("metric", "name"), [(trm.HitRate, "hit_rate"), (trm.MRR, "reciprocal_rank")])
+def test_optimistic_ties_are_those_of_torcheval(scores, k, metric, name):
+    """It counts items with a higher score, and takes one relevant item per row."""
     target = torch.arange(USERS)
-    for k in K:
-        ndcg = sklearn_values(f"ndcg_score@{k}", scores)
-        check_agreement(trm.NDCG(k), ndcg, 1e-9, lambda rows: (scores[rows], GAINS[rows].double()))
-        for metric, function in ((trm.HitRate, "hit_rate"), (trm.MRR, "reciprocal_rank")):
-            theirs = getattr(peer("torcheval.metrics.functional"), function)(scores, target, k=k).tolist()
-            check_agreement(metric(k, ties="optimistic"), theirs, 1e-6, lambda rows: (scores[rows], target[rows]))
+    theirs = getattr(peer("torcheval.metrics.functional"), name)(scores, target, k=k).tolist()
+    check_agreement(metric(k, ties="optimistic"), theirs, 1e-6, lambda rows: (scores[rows], target[rows]))
 
 
 def ours(metric, scores, gains):
@@ -225,102 +231,114 @@ def torchmetrics_value(metric, scores, gains):
 
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_torchmetrics_map_divides_by_hits_found(k):
-    """torchmetrics divides AP by the hits found in the top k: a hit at rank 1 gives 1.0, however many are missed."""
+    """A hit at rank 1 gives 1, however many are missed."""
     scores, gains = torch.linspace(0.9, 0.1, 20).tolist(), [1] + [0] * 17 + [1, 1]
-    assert torchmetrics_value(tm.RetrievalMAP(top_k=k), scores, gains) == 1.0
+
+    assert torchmetrics_value(tm.RetrievalMAP(top_k=k), scores, gains) == 1
     assert ours(trm.MAP(k), scores, gains) == pytest.approx(1 / 3)
     assert ours(trm.MAP(k, normalize="min"), scores, gains) == pytest.approx(1 / min(k, 3))
 
 
 @pytest.mark.skipif(Version(torchmetrics_version) < Version("1.9"), reason="older torchmetrics only order")
+@pytest.mark.parametrize("scores", [[-0.1, -0.2, -0.3], [0.0, -1.0, -2.0]], ids=str)
 @pytest.mark.parametrize(
     ("theirs", "metric", "expected"),
     [
-        (tm.RetrievalPrecision(top_k=1), trm.Precision(1), 0.0),
-        (tm.RetrievalRecall(top_k=1), trm.Recall(1), 0.0),
-        (tm.RetrievalMRR(), trm.MRR(), 0.0),
-        (tm.RetrievalMAP(), trm.MAP(), 0.0),
-        (tm.RetrievalHitRate(top_k=1), trm.HitRate(1), 1.0),
-        (tm.RetrievalNormalizedDCG(top_k=1), trm.NDCG(1), 1.0),
-        (tm.RetrievalRPrecision(), trm.RPrecision(), 1.0),
+        (tm.RetrievalPrecision(top_k=1), trm.Precision(1), 0),
+        (tm.RetrievalRecall(top_k=1), trm.Recall(1), 0),
+        (tm.RetrievalMRR(), trm.MRR(), 0),
+        (tm.RetrievalMAP(), trm.MAP(), 0),
+        (tm.RetrievalHitRate(top_k=1), trm.HitRate(1), 1),
+        (tm.RetrievalNormalizedDCG(top_k=1), trm.NDCG(1), 1),
+        (tm.RetrievalRPrecision(), trm.RPrecision(), 1),
     ],
 )
-def test_torchmetrics_does_not_retrieve_scores_up_to_zero(theirs, metric, expected):
-    """torchmetrics 1.9 takes scores <= 0 for "not retrieved" in four metrics; ours read only the order of scores."""
-    for scores in ([-0.1, -0.2, -0.3], [0.0, -1.0, -2.0]):
-        assert torchmetrics_value(theirs, scores, [1, 0, 0]) == expected
-        assert ours(metric, scores, [1, 0, 0]) == 1.0
+def test_four_metrics_of_torchmetrics_do_not_retrieve_scores_up_to_zero(theirs, metric, expected, scores):
+    assert torchmetrics_value(theirs, scores, [1, 0, 0]) == expected
+    assert ours(metric, scores, [1, 0, 0]) == 1  # ours read only the order of scores
 
 
-def test_torchmetrics_auroc_of_one_class_is_0():
-    """torchmetrics counts a query without a pair to order as 0; here it has no value and is left out."""
-    assert torchmetrics_value(tm.RetrievalAUROC(), [0.2, 0.3], [1, 1]) == 0.0
+def test_auroc_of_a_user_without_a_pair_to_order_is_0_in_torchmetrics_and_left_out_here():
     metric = trm.AUROC()
     metric.update(tensor([[0.2, 0.3], [0.1, 0.5]]), tensor([[0, 1], [1, -1]]))
-    assert (metric.compute(), metric.num_users) == (1.0, 1)
+
+    assert torchmetrics_value(tm.RetrievalAUROC(), [0.2, 0.3], [1, 1]) == 0
+    assert (metric.compute(), metric.num_users) == (1, 1)
 
 
 def test_torchmetrics_auroc_hides_a_sigmoid():
-    """torchmetrics puts scores outside [0, 1] through a float32 sigmoid, where 20 and 30 are both 1: a tie."""
-    assert torchmetrics_value(tm.RetrievalAUROC(), [20.0, 30.0], [0, 1]) == 0.5
-    assert ours(trm.AUROC(), [20.0, 30.0], [0, 1]) == 1.0
+    """It puts scores outside [0, 1] through a float32 sigmoid, where 20 and 30 are both 1: a tie."""
+    assert torchmetrics_value(tm.RetrievalAUROC(), [20.0, 30.0], [0, 1]) == 1 / 2
+    assert ours(trm.AUROC(), [20.0, 30.0], [0, 1]) == 1
 
 
 def test_torchmetrics_merges_queries_with_the_same_id():
-    """torchmetrics joins query 0 of every batch (and process) into one; ours keeps the rows of each call apart."""
+    """It joins query 0 of every batch (and process) into one; ours keeps the rows of each call apart."""
     theirs, metric = tm.RetrievalMRR(), trm.MRR()
     for scores in ([0.9, 0.8, 0.7], [0.1, 0.2, 0.3]):
         triple = tensor(scores), tensor([1, 0, 0]), tensor([0, 0, 0])
         theirs.update(*triple)
         metric.update(trm.Sessions(*triple))
-    assert theirs.compute() == 1.0
-    assert metric.compute().item() == pytest.approx((1 + 1 / 3) / 2)
+
+    assert theirs.compute() == 1
+    assert metric.compute().item() == pytest.approx((1 / 1 + 1 / 3) / 2)
 
 
+ONE_HOT = torch.eye(5, dtype=torch.int64)
 # MRR of five equal scores if this item is the relevant one, by peer
 FIVE_EQUAL_SCORES = {
-    "torchmetrics": lambda item: torchmetrics_value(tm.RetrievalMRR(), [1.0] * 5, torch.eye(5).long()[item].tolist()),
+    "torchmetrics": lambda item: torchmetrics_value(tm.RetrievalMRR(), [1.0] * 5, ONE_HOT[item].tolist()),
     "PyG": lambda item: peer("torch_geometric.metrics").LinkPredMRR(5)(
         torch.ones(1, 5).topk(5).indices, tensor([[0], [item]])
     ),
     "trec_eval": lambda item: (
         peer("pytrec_eval")
-        .RelevanceEvaluator(as_dict(torch.eye(5)[[item]].long()), {"recip_rank"})
+        .RelevanceEvaluator(as_dict(ONE_HOT[[item]]), {"recip_rank"})
         .evaluate(as_dict(torch.ones(1, 5)))["00"]["recip_rank"]
     ),
-    "ranx": lambda item: ranx_evaluate(torch.eye(5)[[item]].long(), torch.ones(1, 5), "mrr"),
+    "ranx": lambda item: ranx_evaluate(ONE_HOT[[item]], torch.ones(1, 5), "mrr"),
 }
 
 
 @pytest.mark.parametrize("who", FIVE_EQUAL_SCORES)
-def test_five_equal_scores(who):
-    """Four peers give five equal scores five values, by column, name or row; their mean is ours in every column."""
+def test_peers_give_five_equal_scores_five_values(who):
+    """By column, name or row."""
     values = [float(FIVE_EQUAL_SCORES[who](item)) for item in range(5)]
+
     assert sorted(values) == pytest.approx([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1])
-    assert np.mean(values) == pytest.approx(MEAN_OF_FIVE)
-    if who in ("trec_eval", "ranx"):  # torch.topk and sort have an order of their own
-        assert values == sorted(values, reverse=who == "ranx")
-    one_hot = torch.eye(5, dtype=torch.int64).tolist()
-    assert [ours(trm.MRR(), [1.0] * 5, gains) for gains in one_hot] == pytest.approx([MEAN_OF_FIVE] * 5)
-    assert {ours(trm.MRR(ties="realistic"), [1.0] * 5, gains) for gains in one_hot} == {1 / 3}
 
 
-def test_ignite_has_two_orders_of_equal_scores():
-    """Ignite orders scores by torch.topk for its hit rate and by a stable sort for its NDCG, so equal ones differ."""
-    scores, one_hot = torch.zeros(1, 50), torch.eye(50)[:1]
-    for name, theirs in (("HitRate", 0.0), ("NDCG", 1.0)):
-        metric = getattr(peer("ignite.metrics.rec_sys"), name)(top_k=[1 if name == "HitRate" else 10])
-        metric.update((scores, one_hot))
-        assert metric.compute() == [theirs]
+@pytest.mark.parametrize(
+    ("who", "expected"), [("ranx", [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]), ("trec_eval", [1 / 5, 1 / 4, 1 / 3, 1 / 2, 1])]
+)
+def test_names_of_items_decide_between_equal_scores_in_ranx_and_trec_eval(who, expected):
+    assert [FIVE_EQUAL_SCORES[who](item) for item in range(5)] == pytest.approx(expected)
 
 
-def test_means_over_orders_of_50_equal_scores():
-    """Ours are the means over all orders: 1/50 is at rank 1, and each of the first ten ranks has a chance of 1/50."""
-    scores, one_hot = [0.0] * 50, [1] + [0] * 49
-    assert ours(trm.HitRate(1), scores, one_hot) == pytest.approx(1 / 50)
-    dcg = sum(1 / math.log2(1 + rank) for rank in range(1, 11))
-    assert ours(trm.NDCG(10), scores, one_hot) == pytest.approx(dcg / 50)
-    assert (round(1 / 50, 4), round(dcg / 50, 4)) == (0.02, 0.0909)  # as README says
+@pytest.mark.parametrize(
+    ("ties", "expected"), [("expected", (1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 5), ("realistic", 1 / 3)]
+)
+def test_ours_gives_five_equal_scores_one_value(ties, expected):
+    values = [ours(trm.MRR(ties=ties), [1.0] * 5, gains) for gains in ONE_HOT.tolist()]
+
+    assert values == pytest.approx([expected] * 5)
+
+
+@pytest.mark.parametrize(("name", "k", "theirs"), [("HitRate", 1, 0), ("NDCG", 10, 1)])
+def test_ignite_has_two_orders_of_equal_scores(name, k, theirs):
+    """torch.topk for its hit rate, and a stable sort for its NDCG."""
+    metric = getattr(peer("ignite.metrics.rec_sys"), name)(top_k=[k])
+    metric.update((torch.zeros(1, 50), torch.eye(50)[:1]))
+
+    assert metric.compute() == [theirs]
+
+
+def test_ours_are_means_over_all_orders_of_50_equal_scores():
+    """The relevant item has a chance of 1/50 at each rank."""
+    scores, gains = [0.0] * 50, [1] + [0] * 49
+
+    assert ours(trm.HitRate(1), scores, gains) == pytest.approx(1 / 50)
+    assert ours(trm.NDCG(10), scores, gains) == pytest.approx(sum(1 / math.log2(1 + r) for r in range(1, 11)) / 50)
 
 
 # 1 if item 0 is among the first k, by peer
@@ -334,65 +352,90 @@ HITS = {
 
 
 @pytest.mark.parametrize("who", HITS)
-def test_nan_and_minus_infinity_are_never_hits(who):
-    """A sort or torch.topk puts NaN first, and with fewer candidates than k, items at -inf are in the peers' top k.
-
-    Here NaN raises, or is a miss if unchecked, and -inf is no candidate.
-    """
-    with_nan, with_infinity, target = tensor([[nan, 0.5, 0.4]]), tensor([[-inf, 0.5, 0.4]]), tensor([0])
-    assert HITS[who](with_nan[0].tolist(), 1) == HITS[who](with_infinity[0].tolist(), 3) == 1.0
-    assert trm.HitRate(1, validate_args=False)(with_nan, target) == trm.HitRate(3)(with_infinity, target) == 0.0
+def test_peers_find_a_hit_at_nan_which_is_refused_here(who):
+    """A sort or torch.topk puts NaN first."""
+    assert HITS[who]([nan, 0.5, 0.4], 1) == 1
     with pytest.raises(ValueError, match="NaN"):
-        trm.HitRate(1)(with_nan, target)
+        trm.HitRate(1)(tensor([[nan, 0.5, 0.4]]), tensor([0]))
+
+
+@pytest.mark.parametrize("who", HITS)
+def test_peers_find_a_hit_at_minus_infinity_which_is_no_candidate_here(who):
+    """With fewer candidates than k, items at -inf are in the peers' top k."""
+    assert HITS[who]([-inf, 0.5, 0.4], 3) == 1
+    assert trm.HitRate(3)(tensor([[-inf, 0.5, 0.4]]), tensor([0])) == 0
 
 
 def test_pyg_counts_padding_as_the_item_before():
-    """PyG reads -1 as the last item of the row above, a hit if that item is relevant to the user of that row.
-
-    Here -1 is padding.
-    """
+    """It reads -1 as the last item of the row above, a hit if relevant to that user; here -1 is padding."""
     lists, target = tensor([[0, 1], [2, -1]]), tensor([4, 3])
-    assert peer("torch_geometric.metrics").LinkPredHitRatio(2)(lists, tensor([[0, 1], [4, 3]])) == 0.5
-    assert trm.HitRate(2)(trm.Lists(lists, target).ranking()) == 0.0
+
+    assert peer("torch_geometric.metrics").LinkPredHitRatio(2)(lists, tensor([[0, 1], [4, 3]])) == 1 / 2
+    assert trm.HitRate(2)(trm.Lists(lists, target).ranking()) == 0
 
 
 def test_pyg_counts_an_item_twice():
-    """PyG counts an item that is recommended twice as two hits (recall 2); here it raises, or takes one rank."""
-    assert peer("torch_geometric.metrics").LinkPredRecall(2)(tensor([[3, 3]]), tensor([[0], [3]])) == 2.0
+    """Here a list with an item twice is refused, or the item takes one rank."""
+    lists, target = tensor([[3, 3]]), tensor([3])
+
+    assert peer("torch_geometric.metrics").LinkPredRecall(2)(lists, tensor([[0], [3]])) == 2
+    assert trm.Recall(1)(trm.Lists(lists, target, duplicates="first").ranking()) == 1
     with pytest.raises(ValueError, match="recommended twice"):
-        trm.Lists(tensor([[3, 3]]), tensor([3])).ranking()
-    assert trm.Recall(1)(trm.Lists(tensor([[3, 3]]), tensor([3]), duplicates="first").ranking()) == 1.0
+        trm.Lists(lists, target).ranking()
 
 
 def test_pyg_looks_beyond_the_list():
-    """PyG gives recall at 20 for lists of 2 as if nothing followed; here that needs complete=True."""
+    """It gives recall at 20 for lists of 2 as if nothing followed; here that needs complete=True."""
     lists, target = tensor([[0, 1]]), tensor([[1, 2]])
-    assert peer("torch_geometric.metrics").LinkPredRecall(20)(lists, tensor([[0, 0], [1, 2]])) == 0.5
+
+    assert peer("torch_geometric.metrics").LinkPredRecall(20)(lists, tensor([[0, 0], [1, 2]])) == 1 / 2
+    assert trm.Recall(20)(trm.Lists(lists, target, complete=True).ranking()) == 1 / 2
     with pytest.raises(ValueError, match="depth 2 only"):
         trm.Recall(20)(trm.Lists(lists, target).ranking())
-    assert trm.Recall(20)(trm.Lists(lists, target, complete=True).ranking()) == 0.5
 
 
-@pytest.mark.parametrize("first", [[5], [0, 1]], ids=["no-hits", "all-hits"])
-def test_pyg_metrics_merge_in_a_collection(first):
-    """torchmetrics' MetricCollection merges PyG metrics with equal sums after the first batch.
+# relevant items of a first user, and precision, NDCG and MRR of this user and of one with a hit at rank 2
+FIRST_BATCHES = pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ([5], [(0 + 1 / 2) / 2, (0 + 1 / LOG3) / 2, (0 + 1 / 2) / 2]),
+        ([0, 1], [(1 + 1 / 2) / 2, (1 + 1 / LOG3) / 2, (1 + 1 / 2) / 2]),
+    ],
+    ids=["no-hits", "all-hits"],
+)
 
-    Ours are not merged, nor are PyG's in its own LinkPredMetricCollection.
-    """
-    pyg, lists = peer("torch_geometric.metrics"), tensor([[0, 1]])
-    alone = {"Precision": pyg.LinkPredPrecision(2), "NDCG": pyg.LinkPredNDCG(2), "MRR": pyg.LinkPredMRR(2)}
-    together = MetricCollection({name: metric.clone() for name, metric in alone.items()})
-    of_pyg = pyg.LinkPredMetricCollection({name: metric.clone() for name, metric in alone.items()})
-    apart = MetricCollection({"Precision": trm.Precision(2), "NDCG": trm.NDCG(2), "MRR": trm.MRR(2)})
+
+def pyg_values_of_two_users(collection, first):
+    """Return the values of a collection of PyG's metrics, updated with one user per batch."""
+    pyg = peer("torch_geometric.metrics")
+    metrics = collection({"P": pyg.LinkPredPrecision(2), "NDCG": pyg.LinkPredNDCG(2), "MRR": pyg.LinkPredMRR(2)})
     for target in (first, [1]):
-        for peers in (together, of_pyg, *alone.values()):
-            peers.update(lists, tensor([[0] * len(target), target]))
-        apart.update(trm.Lists(lists, tensor([target])))
-    right = {name: metric.compute().item() for name, metric in alone.items()}
-    assert right["NDCG"] != right["Precision"]
-    assert len({value.item() for value in together.compute().values()}) == 1
-    assert numbers(apart.compute()) == pytest.approx(right)
-    assert numbers(of_pyg.compute()) == pytest.approx(right)
+        metrics.update(tensor([[0, 1]]), tensor([[0] * len(target), target]))
+    values = numbers(metrics.compute())
+    return [values["P"], values["NDCG"], values["MRR"]]
+
+
+@FIRST_BATCHES
+def test_a_collection_of_torchmetrics_merges_pyg_metrics_with_equal_sums(first, expected):
+    values = pyg_values_of_two_users(MetricCollection, first)
+
+    assert values == [values[0]] * 3 != expected
+
+
+@FIRST_BATCHES
+def test_a_collection_of_pyg_keeps_its_metrics_apart(first, expected):
+    collection = peer("torch_geometric.metrics").LinkPredMetricCollection
+
+    assert pyg_values_of_two_users(collection, first) == pytest.approx(expected)
+
+
+@FIRST_BATCHES
+def test_a_collection_of_torchmetrics_keeps_our_metrics_apart(first, expected):
+    metrics = MetricCollection({"P": trm.Precision(2), "NDCG": trm.NDCG(2), "MRR": trm.MRR(2)})
+    for target in (first, [1]):
+        metrics.update(trm.Lists(tensor([[0, 1]]), tensor([target])))
+
+    assert numbers(metrics.compute()) == pytest.approx(dict(zip(("P", "NDCG", "MRR"), expected, strict=True)))
 
 
 def test_lightgcn_recommends_users_and_training_edges():
@@ -400,56 +443,71 @@ def test_lightgcn_recommends_users_and_training_edges():
     model = peer("torch_geometric.nn").LightGCN(5, 2, num_layers=0)  # users 0 and 1, items 2, 3, 4
     model.embedding.weight.data = tensor([[1.0, 0.0], [9.0, 1.0], [3.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
     edges, user, items = tensor([[0, 0], [2, 3]]), tensor([0]), tensor([2, 3, 4])
-    assert model.recommend(edges, src_index=user, k=1).tolist() == [[1]]
     lists = model.recommend(edges, src_index=user, dst_index=items, k=3)
-    assert peer("torch_geometric.metrics").LinkPredHitRatio(1)(lists, tensor([[0], [4]])) == 0.0
-    assert trm.HitRate(1)(trm.Lists(lists, tensor([4]), exclude=edges[1:]).ranking()) == 1.0
+
+    assert model.recommend(edges, src_index=user, k=1).tolist() == [[1]]
+    assert lists.tolist() == [[2, 3, 4]]
+    assert trm.HitRate(1)(trm.Lists(lists, tensor([4]), exclude=edges[1:]).ranking()) == 1
 
 
-def test_users_without_a_relevant_item():
-    """torchmetrics and ranx count users without a relevant item as 0; PyG and recometrics leave them out.
-
-    So do ours, unless empty_target_action is "neg".
-    """
-    scores, gains = tensor([[0.9, 0.8], [0.9, 0.8]]), tensor([[1, 0], [0, 0]])
-    lists = tensor([[0, 1], [0, 1]])
-    assert tm.RetrievalMRR()(scores, gains, indexes=tensor([[0, 0], [1, 1]])) == 0.5
-    assert ranx_evaluate(gains, scores, "mrr") == 0.5
-    assert peer("torch_geometric.metrics").LinkPredMRR(2)(lists, tensor([[0], [0]])) == 1.0
-    assert recometrics_values("RR@1", scores, gains) == pytest.approx([1.0, nan], nan_ok=True)
-    assert trm.MRR()(scores, gains > 0) == 1.0
-    assert trm.MRR(empty_target_action="neg")(scores, gains > 0) == 0.5
+TWO_SCORES, FIRST_HAS_ONE = tensor([[0.9, 0.8], [0.9, 0.8]]), tensor([[1, 0], [0, 0]])
+# MRR of a user with a hit at rank 1 and one without a relevant item
+MEANS = {
+    "torchmetrics": lambda: tm.RetrievalMRR()(TWO_SCORES, FIRST_HAS_ONE, indexes=tensor([[0, 0], [1, 1]])),
+    "ranx": lambda: ranx_evaluate(FIRST_HAS_ONE, TWO_SCORES, "mrr"),
+    "pyg": lambda: peer("torch_geometric.metrics").LinkPredMRR(2)(tensor([[0, 1], [0, 1]]), tensor([[0], [0]])),
+    "recometrics": lambda: np.nanmean(recometrics_values("RR@1", TWO_SCORES, FIRST_HAS_ONE)),
+    "ours": lambda: trm.MRR()(TWO_SCORES, FIRST_HAS_ONE > 0),
+    "ours, neg": lambda: trm.MRR(empty_target_action="neg")(TWO_SCORES, FIRST_HAS_ONE > 0),
+}
 
 
-def test_negative_gains():
-    """Ours and recometrics count negative gains in DCG and not in the ideal DCG; torchmetrics counts them in both.
+@pytest.mark.parametrize("who", ["torchmetrics", "ranx", "ours, neg"])
+def test_users_without_a_relevant_item_count_as_0(who):
+    assert MEANS[who]() == (1 + 0) / 2
 
-    The precision of recometrics takes an item with a negative gain for relevant.
-    """
-    scores, gains = [0.9, 0.8, 0.7, 0.6, 0.5], [1, -2, 0, 3, 0]
-    row = tensor([scores]), tensor([gains])
-    dcg, ideal = 1 - 2 / LOG3 + 3 / math.log2(5), 3 + 1 / LOG3
-    ids = torch.arange(5)[None]
-    assert trm.NDCG(4)(row[0], ids, gains=row[1]).item() == pytest.approx(dcg / ideal)
-    assert recometrics_values("NDCG@4", *row) == pytest.approx([dcg / ideal])
-    theirs = torchmetrics_value(tm.RetrievalNormalizedDCG(), scores, gains)
-    assert theirs == pytest.approx(dcg / (ideal - 2 / math.log2(6)))
-    assert recometrics_values("P@4", *row) == [3 / 4]
-    assert trm.Precision(4)(row[0], ids, gains=row[1]) == 2 / 4
+
+@pytest.mark.parametrize("who", ["pyg", "recometrics", "ours"])
+def test_users_without_a_relevant_item_are_left_out(who):
+    assert MEANS[who]() == pytest.approx(1 / 1)
+
+
+FIVE_SCORES, ONE_NEGATIVE = tensor([[0.9, 0.8, 0.7, 0.6, 0.5]]), tensor([[1, -2, 0, 3, 0]])
+DCG, IDEAL_DCG = 1 - 2 / LOG3 + 3 / math.log2(5), 3 + 1 / LOG3
+
+
+def test_negative_gains_count_in_dcg_and_not_in_the_ideal_as_in_recometrics():
+    assert trm.NDCG(4)(FIVE_SCORES, torch.arange(5)[None], gains=ONE_NEGATIVE).item() == pytest.approx(DCG / IDEAL_DCG)
+    assert recometrics_values("NDCG@4", FIVE_SCORES, ONE_NEGATIVE) == pytest.approx([DCG / IDEAL_DCG])
+
+
+def test_torchmetrics_counts_negative_gains_in_the_ideal_dcg_too():
+    theirs = torchmetrics_value(tm.RetrievalNormalizedDCG(), FIVE_SCORES[0].tolist(), ONE_NEGATIVE[0].tolist())
+
+    assert theirs == pytest.approx(DCG / (IDEAL_DCG - 2 / math.log2(6)))
+
+
+def test_precision_of_recometrics_takes_an_item_with_a_negative_gain_for_relevant():
+    assert recometrics_values("P@4", FIVE_SCORES, ONE_NEGATIVE) == [3 / 4]
+    assert trm.Precision(4)(FIVE_SCORES, torch.arange(5)[None], gains=ONE_NEGATIVE) == 2 / 4
 
 
 def test_ranx_cuts_gains_to_integers():
     """ranx stores a gain of 1.9 as 1, and one of 0.5 as not relevant; here every gain > 0 counts at its value."""
     scores, gains = [0.9, 0.8, 0.7], [0.5, 1.9, 1.0]
     theirs = ranx_evaluate(tensor([gains]), tensor([scores]), "ndcg")
+    dcg, ideal_dcg = 0.5 + 1.9 / LOG3 + 1.0 / 2, 1.9 + 1.0 / LOG3 + 0.5 / 2
+
     assert theirs == pytest.approx((1 / LOG3 + 1 / 2) / (1 + 1 / LOG3))
-    ideal = 1.9 + 1.0 / LOG3 + 0.5 / 2
-    assert ours(trm.NDCG(), scores, gains) == pytest.approx((0.5 + 1.9 / LOG3 + 1.0 / 2) / ideal)
+    assert ours(trm.NDCG(), scores, gains) == pytest.approx(dcg / ideal_dcg)
 
 
-def test_recometrics_undefined_when_k_takes_in_every_item():
-    """recometrics has no hit, precision or recall (NaN) when k is the number of candidates; ours have values."""
-    for name, metric, expected in (("Hit@3", trm.HitRate, 1), ("P@3", trm.Precision, 1 / 3), ("R@3", trm.Recall, 1)):
-        theirs = recometrics_values(name, tensor([[0.9, 0.8, 0.7]]), tensor([[0, 1, 0]]))
-        assert theirs == pytest.approx([nan], nan_ok=True)
-        assert ours(metric(3), [0.9, 0.8, 0.7], [0, 1, 0]) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("name", "metric", "expected"),
+    [("Hit@3", trm.HitRate, 1), ("P@3", trm.Precision, 1 / 3), ("R@3", trm.Recall, 1 / 1)],
+)
+def test_recometrics_has_no_value_when_k_takes_in_every_item(name, metric, expected):
+    theirs = recometrics_values(name, tensor([[0.9, 0.8, 0.7]]), tensor([[0, 1, 0]]))
+
+    assert theirs == pytest.approx([nan], nan_ok=True)
+    assert ours(metric(3), [0.9, 0.8, 0.7], [0, 1, 0]) == pytest.approx(expected)
