@@ -6,13 +6,14 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch import tensor
 from torchmetrics import MetricCollection
 from values import numbers
 
 import torchrecmetrics as trm
 
-SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.4, 0.3, 0.2]])  # items 1, 2, 0 and items 0, 1, 2, best first
-TARGET = torch.tensor([2, 0])  # ranks 2 and 1
+SCORES = tensor([[0.1, 0.9, 0.5], [0.4, 0.3, 0.2]])  # items 1, 2, 0 and items 0, 1, 2, best first
+TARGET = tensor([2, 0])  # ranks 2 and 1
 
 
 def mean_reciprocal_rank(*arguments, **keywords):
@@ -24,7 +25,8 @@ def mean_reciprocal_rank(*arguments, **keywords):
     return metric.compute()
 
 
-def updated_from_dtensor(rank, world_size):
+def values_of_dtensor(rank, world_size):
+    """Return the message, and value and users of the two cures."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = torch.distributed.init_device_mesh("cpu", (world_size,))
@@ -38,77 +40,92 @@ def updated_from_dtensor(rank, world_size):
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_scores_that_are_a_dtensor_are_refused(processes, world_size):
-    """A DTensor raises an error that advises `to_local()` and `full_tensor()`, and both give the right value."""
+def test_a_dtensor_is_refused_and_its_cures_give_the_value(processes, world_size):
     if not hasattr(pytest.importorskip("torch.distributed.tensor"), "distribute_tensor"):
         pytest.skip("DTensor is public from torch 2.5 on")
-    for message, *values in processes.run(updated_from_dtensor, world_size, timeout=60):
-        assert message.startswith("scores is a DTensor: pass scores.to_local() ")
-        assert "scores.full_tensor()" in message
+    for message, *values in processes.run(values_of_dtensor, world_size, timeout=60):
+        assert re.match(r"scores is a DTensor: pass scores\.to_local\(\) .*scores\.full_tensor\(\)", message)
         assert values == [3 / 4, 3 / 4, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("name", "ours"),
-    [("pred_scores", "scores"), ("preds", "scores"), ("y_true", "target"), ("top_k", "k"), ("topk", "k")],
+    ("call", "name", "ours"),
+    [
+        (trm.get_topk_ranks, "pred_scores", "scores"),
+        (trm.get_topk_ranks, "preds", "scores"),
+        (trm.get_topk_ranks, "y_true", "target"),
+        (trm.get_topk_ranks, "top_k", "k"),
+        (trm.get_topk_ranks, "topk", "k"),
+        (trm.HR(1).update, "pred_scores", "scores"),
+        (trm.HR(1).update, "preds", "scores"),
+        (trm.HR(1).update, "y_true", "target"),
+        *((metric, name, "k") for metric in (trm.MRR, trm.HR, trm.Seen) for name in ("top_k", "topk")),
+    ],
 )
-def test_names_of_other_libraries(name, ours):
-    """`get_topk_ranks` names its own argument for those that people know from elsewhere, `update` and metrics too."""
-    with pytest.raises(TypeError, match=f"^get_topk_ranks has no argument '{name}'; did you mean '{ours}'"):
-        trm.get_topk_ranks(**{name: SCORES})
-    for call in (trm.MRR, trm.HR, trm.Seen) if ours == "k" else (trm.HR(1).update,):
-        with pytest.raises((TypeError, ValueError), match=f"no (argument|option) '{name}'; did you mean '{ours}'"):
-            call(**{name: 10})
+def test_a_name_of_another_library_is_refused_with_ours(call, name, ours):
+    with pytest.raises((TypeError, ValueError), match=f"no (argument|option) '{name}'; did you mean '{ours}'"):
+        call(**{name: 10})
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
-def test_a_single_rank_of_0_is_refused(shape, dtype):
-    """A 0 in ranks [B] or [B, 1] raises an error whose two cures give the right values."""
-    ranks = torch.tensor([0, 2, 1], dtype=dtype).view(shape)
+def test_a_single_rank_of_0_is_refused_and_its_two_cures_give_the_value(shape, dtype):
+    ranks = tensor([0, 2, 1], dtype=dtype).view(shape)
     message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, pass Ranks\(.*; .* padding=0"
+
     with pytest.raises(ValueError, match=message):
         mean_reciprocal_rank(trm.Ranks(ranks, complete=True))
-    assert mean_reciprocal_rank(trm.Ranks(ranks + 1, complete=True)) == (1 + 1 / 3 + 1 / 2) / 3
+    assert mean_reciprocal_rank(trm.Ranks(ranks, zero_based=True, complete=True)) == (1 + 1 / 3 + 1 / 2) / 3
     assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0, complete=True)) == (1 / 2 + 1) / 2
 
 
-def test_a_single_rank_of_0_is_counted_where_values_are_not_waited_for(device):
-    """With "deferred", rows with a single rank of 0 raise in `compute`; unchecked, and on "meta", they do not raise."""
-    ranks = torch.tensor([0, 2, 0, 1], device=device)
+def test_a_single_rank_of_0_is_counted_where_it_cannot_raise(device):
     metric = trm.MRR(9, validate_args="deferred").to(device)
-    metric.update(ranks, depth=9)
+    metric.update(tensor([0, 2, 0, 1], device=device), depth=9)
+
     with pytest.raises(ValueError, match=r"2 rows with invalid ranks .*since ranks start at 1"):
         metric.compute()
-    metric = trm.MRR(9, validate_args=False).to(device)
-    metric.update(ranks, depth=9)
-    assert metric.compute() == (1 / 2 + 1) / 2
-    trm.MRR(9).to("meta").update(ranks.to("meta"), depth=9)  # reads no value
 
 
-def test_a_rank_of_0_is_padding_beside_others():
-    """A 0 in ranks [B, T] or in the ranks of `get_topk_ranks` is padding, and a row without ranks is empty."""
-    assert mean_reciprocal_rank(torch.tensor([[0, 2], [1, 0], [0, 0]]), depth=9) == (1 / 2 + 1) / 2
-    ranks = trm.get_topk_ranks(SCORES, torch.tensor([2, -1]), k=9)
-    assert ranks.tolist() == [[2], [0]]
-    assert mean_reciprocal_rank(ranks) == 1 / 2
-    metric = trm.MRR(9)
-    metric.update(torch.zeros((2, 0), dtype=torch.int64), depth=9)
-    metric.update(trm.Ranks(torch.tensor([1, -1, -100]), padding=-1, complete=True))
-    assert (metric.compute(), metric.num_skipped) == (1, 4)
+def test_an_unchecked_single_rank_of_0_is_padding():
+    assert trm.MRR(9, validate_args=False)(tensor([0, 2, 0, 1]), depth=9) == (1 / 2 + 1) / 2
 
 
-GRADES = torch.tensor([[0.0, 1.0, 3.0], [2.0, 0.0, 0.0]])
-SPANS = torch.tensor([0, 2, 3])
+def test_ranks_on_meta_are_not_read():
+    trm.MRR(9).to("meta").update(tensor([0, 2], device="meta"), depth=9)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "value"),
+    [
+        (tensor([[0, 2], [1, 0], [0, 0]]), {"depth": 9}, (1 / 2 + 1) / 2),
+        (trm.get_topk_ranks(SCORES, tensor([2, -1]), k=9), {}, 1 / 2),
+        (trm.Ranks(tensor([1, -1, -100]), padding=-1, complete=True), {}, 1),
+    ],
+)
+def test_a_rank_of_0_or_a_negative_one_is_padding_where_it_can_be_nothing_else(ranks, options, value):
+    assert mean_reciprocal_rank(ranks, **options) == value
+
+
+def test_rows_without_a_column_of_ranks_have_no_relevant_item():
+    ranks = trm.Ranks(torch.zeros((2, 0), dtype=torch.int64), depth=9)
+
+    assert ranks.ranking().num_relevant.tolist() == [0, 0]
+
+
+GRADES = tensor([[0.0, 1.0, 3.0], [2.0, 0.0, 0.0]])
 ARRAYS = {
-    "ids": ((SCORES, TARGET), {"exclude": torch.tensor([[0], [1]]), "weights": TARGET + 1.0}),
+    "ids": ((SCORES, TARGET), {"exclude": tensor([[0], [1]]), "weights": TARGET + 1.0}),
     "doubles": ((SCORES.double(), TARGET.int()), {}),
     "half precision": ((SCORES.half(), TARGET), {}),
-    "flags": ((SCORES, GRADES > 2), {"exclude": torch.tensor([True, False, False])}),
+    "flags": ((SCORES, GRADES > 2), {"exclude": tensor([True, False, False])}),
     "grades": ((SCORES, GRADES), {}),
-    "gains": ((SCORES, torch.tensor([[2, 1], [0, -1]])), {"gains": torch.tensor([[3, 1], [2, 0]])}),
-    "tuples": ((SCORES, (torch.tensor([2, 1, 0]), SPANS)), {"exclude": (torch.tensor([[0], [1]]), GRADES[0] > 9)}),
-    "ranks": ((torch.tensor([[2, 10], [1, 0]]),), {"depth": 9}),
+    "gains": ((SCORES, tensor([[2, 1], [0, -1]])), {"gains": tensor([[3, 1], [2, 0]])}),
+    "tuples": (
+        (SCORES, (tensor([2, 1, 0]), tensor([0, 2, 3]))),
+        {"exclude": (tensor([[0], [1]]), tensor([False, False, False]))},
+    ),
+    "ranks": ((tensor([[2, 10], [1, 0]]),), {"depth": 9}),
 }
 
 
@@ -123,80 +140,83 @@ def as_array(value):
     return array
 
 
-@pytest.mark.parametrize("form", ARRAYS)
-def test_arrays_of_numpy(form):
-    """Arrays, which the Trainer of Hugging Face hands over, are taken as tensors are, all of them or some."""
-    positional, named = ARRAYS[form]
+@pytest.mark.parametrize(("positional", "named"), ARRAYS.values(), ids=ARRAYS)
+def test_arrays_are_taken_as_tensors_are_all_of_them_or_some(positional, named):
+    """The Trainer of Hugging Face hands over arrays."""
     expected = mean_reciprocal_rank(*positional, **named)
-    arrays = as_array(positional), {name: as_array(value) for name, value in named.items()}
-    assert mean_reciprocal_rank(*arrays[0], **arrays[1]) == expected > 0
-    assert mean_reciprocal_rank(positional[0], *arrays[0][1:], **arrays[1]) == expected
-    assert trm.MRR(9)(*arrays[0], **arrays[1]) == expected
+    arrays, named_arrays = as_array(positional), {name: as_array(value) for name, value in named.items()}
+
+    assert mean_reciprocal_rank(*arrays, **named_arrays) == expected > 0
+    assert mean_reciprocal_rank(positional[0], *arrays[1:], **named_arrays) == expected
+    assert trm.MRR(9)(*arrays, **named_arrays) == expected
 
 
-def test_arrays_of_columns_and_of_ranks_without_depth():
-    """Columns of accumulators may be arrays; an array of ranks is refused until its depth is given."""
-    kept = trm.RecMetricCollection("HR@1", accumulators=[trm.KeptRows(), trm.ByGroup("a", "b")])
-    kept.update(SCORES.numpy(), TARGET.numpy(), row_ids=TARGET.numpy() + 5, groups=(TARGET == 2).numpy().astype(int))
-    assert (kept.rows.ids.tolist(), numbers(kept.compute())) == ([7, 5], {"HR@1": 0.5, "HR@1/a": 1, "HR@1/b": 0})
+def test_columns_of_accumulators_may_be_arrays():
+    metrics = trm.RecMetricCollection("HR@1", accumulators=[trm.KeptRows(), trm.ByGroup("a", "b")])
+    metrics.update(SCORES.numpy(), TARGET.numpy(), row_ids=np.array([7, 5]), groups=np.array([1, 0]))
+
+    assert metrics.rows.ids.tolist() == [7, 5]
+    assert numbers(metrics.compute()) == {"HR@1": 1 / 2, "HR@1/a": 1, "HR@1/b": 0}
+
+
+def test_an_array_of_ranks_is_refused_until_its_depth_is_given():
     with pytest.raises(ValueError, match=r"the depth of these ranks is unknown.*: pass depth=10"):
         mean_reciprocal_rank(TARGET.numpy())
 
 
-MASKED_IDS = np.ma.masked_equal([[2, 0], [0, 7]], 7), [[2, 0], [0, -1]]
-MASKED_ROW = np.ma.masked_equal([1.0, 7.0], 7), [1.0, 0.0]
-MASKED_SCORES = np.ma.masked_equal(SCORES.numpy(), SCORES[0, 1]), [[0.1, -torch.inf, 0.5], [0.4, 0.3, 0.2]]
+CALLS = {
+    "scores": lambda array: trm.MRR(9).update(array, TARGET),
+    "target": lambda array: trm.MRR(9).update(SCORES, array),
+    "gains": lambda array: trm.MRR(9).update(SCORES, tensor([[2, 1], [0, 1]]), gains=array),
+    "exclude": lambda array: trm.MRR(9).update(SCORES, TARGET, exclude=array),
+    "ranks": lambda array: trm.MRR(9).update(trm.Ranks(array, depth=9)),
+}
 
 
 @pytest.mark.parametrize(
     ("name", "array", "read"),
     [
-        ("scores", *MASKED_SCORES),
-        ("target", *MASKED_IDS),
-        ("target", TARGET.numpy().astype(object), TARGET),
+        ("scores", np.ma.masked_equal(SCORES.numpy(), SCORES[0, 1]), [[0.1, -torch.inf, 0.5], [0.4, 0.3, 0.2]]),
+        ("target", np.ma.masked_equal([[2, 0], [0, 7]], 7), [[2, 0], [0, -1]]),
+        ("target", TARGET.numpy().astype(object), [2, 0]),
         ("gains", np.ma.masked_equal([[1, 7], [1, 1]], 7), [[1, 0], [1, 1]]),
         ("exclude", np.ma.masked_equal([[1], [7]], 7), [[1], [-1]]),
-        ("ranks", MASKED_IDS[0] + 1, [[3, 1], [1, -1]]),
+        ("ranks", np.ma.masked_equal([[3, 1], [1, 8]], 8), [[3, 1], [1, -1]]),
     ],
 )
-def test_arrays_that_torch_does_not_read(name, array, read):
-    """`torch.as_tensor` drops the mask of an array, and refuses objects: the cures for both make the right tensor."""
-    target = torch.tensor([[2, 1], [0, 1]]) if name == "gains" else TARGET
-    arguments = {"scores": SCORES, "target": target, name: array}
+def test_masked_arrays_and_objects_are_refused_with_a_cure_that_reads_them(name, array, read):
+    """`torch.as_tensor` drops the mask of an array, and refuses objects."""
     with pytest.raises(TypeError, match=rf"{name} must be a tensor, got (Masked|nd).*: torch.as_tensor\(") as error:
-        trm.MRR(9).update(trm.Ranks(array, depth=9)) if name == "ranks" else trm.MRR(9).update(**arguments)
-    call = re.search(r"torch\.as_tensor\([^,]*\)", str(error.value))[0]
-    assert torch.equal(eval(call, {"torch": torch, name: array}).double(), torch.as_tensor(read).double())
+        CALLS[name](array)
+    cure = re.search(r"torch\.as_tensor\([^,]*\)", str(error.value))[0]
+
+    assert torch.equal(eval(cure, {"torch": torch, name: array}).float(), tensor(read).float())
 
 
-TRIPLE = (torch.tensor([0.1, 0.9, 0.5]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 1]))
-EDGES = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
-OTHER_ARGUMENTS = [
-    ((), {"preds": SCORES, "target": TARGET}, TypeError, "^update has no argument 'preds'; did you mean 'scores'"),
-    ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^update has no argument 'sample_weight'"),
-    (TRIPLE[:2], {"query_ids": TRIPLE[2]}, TypeError, "no argument 'query_ids'"),
-    (TRIPLE, {}, TypeError, "takes from 1 to 3 positional arguments but 4 were given"),
-    ((SCORES.topk(2), TARGET), {}, TypeError, r"got the .* of torch\.topk: pass Lists\(topk\.indices, t"),
-    ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got .* torch\.topk: pass topk\.indices"),
-    (
-        (SCORES.to(torch.complex64), TARGET),
-        {},
-        TypeError,
-        r"got a torch\.complex64 .*: scores\.real or scores\.abs\(\)",
-    ),
-    ((SCORES.long(), TARGET), {}, TypeError, r"torch\.int64 .* lists of .* Lists\(.*scores\.double\(\)$"),
-    ((SCORES[:, 0], SCORES), {}, ValueError, r"update\(Negatives\(positive, negative\)\)"),
-    ((torch.rand(3, 4), EDGES), {}, ValueError, r"for edges pass target=Interactions\.from_edge_index\("),
-]
+EDGES = tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+ENTRIES = tensor([0.1, 0.9, 0.5]), tensor([0, 1, 0]), tensor([0, 0, 1])  # scores, labels, sessions
 
 
-@pytest.mark.parametrize(("positional", "named", "error", "message"), OTHER_ARGUMENTS)
-def test_arguments_of_update_that_others_have(positional, named, error, message):
-    """Names and forms of torchmetrics and others raise an error that says the name or form of this package."""
-    metric, collection = trm.NDCG(2), trm.RecMetricCollection("NDCG", k=[2])
-    for call in (metric.update, metric.forward, collection.update, collection.forward):
-        with pytest.raises(error, match=message):
-            call(*positional, **named)
+@pytest.mark.parametrize("method", ["update", "forward"])
+@pytest.mark.parametrize("metric", [trm.NDCG(2), trm.RecMetricCollection("NDCG", k=[2])], ids=["metric", "collection"])
+@pytest.mark.parametrize(
+    ("positional", "named", "error", "message"),
+    [
+        ((), {"preds": SCORES, "target": TARGET}, TypeError, "^update has no argument 'preds'; did you mean 'scores'"),
+        ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^update has no argument 'sample_weight'"),
+        (ENTRIES[:2], {"query_ids": ENTRIES[2]}, TypeError, "no argument 'query_ids'"),
+        (ENTRIES, {}, TypeError, "takes from 1 to 3 positional arguments but 4 were given"),
+        ((SCORES.topk(2), TARGET), {}, TypeError, r"got the .* of torch\.topk: pass Lists\(topk\.indices, t"),
+        ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got .* torch\.topk: pass topk\.indices"),
+        ((SCORES.to(torch.complex64), TARGET), {}, TypeError, r"torch\.complex64 .*: scores\.real or scores\.abs\(\)"),
+        ((SCORES.long(), TARGET), {}, TypeError, r"torch\.int64 .* lists of .* Lists\(.*scores\.double\(\)$"),
+        ((SCORES[:, 0], SCORES), {}, ValueError, r"update\(Negatives\(positive, negative\)\)"),
+        ((torch.rand(3, 4), EDGES), {}, ValueError, r"for edges pass target=Interactions\.from_edge_index\("),
+    ],
+)
+def test_arguments_of_other_libraries_are_refused(metric, method, positional, named, error, message):
+    with pytest.raises(error, match=message):
+        getattr(metric, method)(*positional, **named)
 
 
 def test_metric_collections_pass_on_known_names():
@@ -204,20 +224,30 @@ def test_metric_collections_pass_on_known_names():
         MetricCollection({"mrr": trm.MRR()}).update(preds=SCORES, target=TARGET)
 
 
-def test_a_frame_is_no_input():
-    """A frame of pandas is refused by name: its own method `rank` is not that of an input."""
+def test_a_frame_is_no_input_though_it_has_a_method_rank():
     frame = pytest.importorskip("pandas").DataFrame(SCORES.numpy())
+
     with pytest.raises(TypeError, match=r"scores must be a tensor, got DataFrame: torch.as_tensor\(scores.to_numpy"):
         trm.HR(1).update(frame)
 
 
-def test_cures_for_arguments_of_update_that_others_have():
-    """The cures in the errors work: flat rows, a ranking of the indices of topk, and real or converted scores."""
-    expected = (1 / 2 + 1) / 2  # item 2 of row 0 has rank 2, item 0 of row 1 rank 1
-    assert mean_reciprocal_rank(trm.Lists(SCORES.topk(2).indices, TARGET, complete=True).ranking()) == expected
-    for scores in (SCORES.to(torch.complex64).real, SCORES.to(torch.complex64).abs(), (10 * SCORES).long().double()):
-        assert mean_reciprocal_rank(scores, TARGET) == expected
-    assert mean_reciprocal_rank(trm.Sessions(*TRIPLE)) == 1  # query 1 has no relevant item
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (trm.Lists(SCORES.topk(2).indices, TARGET, complete=True),),
+        (SCORES.to(torch.complex64).real, TARGET),
+        (SCORES.to(torch.complex64).abs(), TARGET),
+        ((10 * SCORES).long().double(), TARGET),
+    ],
+    ids=["topk", "real", "abs", "double"],
+)
+def test_cures_for_other_forms_of_scores_give_the_value(arguments):
+    """Item 2 of row 0 has rank 2, item 0 of row 1 rank 1."""
+    assert mean_reciprocal_rank(*arguments) == (1 / 2 + 1) / 2
+
+
+def test_entries_of_sessions_are_an_input():
+    assert mean_reciprocal_rank(trm.Sessions(*ENTRIES)) == 1  # session 1 has no relevant item
 
 
 @pytest.mark.parametrize(
@@ -230,18 +260,17 @@ def test_cures_for_arguments_of_update_that_others_have():
     ],
     ids=["functionalize", "vmap", "grad", "tensors of outside"],
 )
-def test_updates_inside_torch_func_are_refused(transform):
-    """Tensors of a transform, which would spoil the states, are refused, and the metric stays as it was."""
+def test_updates_inside_torch_func_are_refused_and_keep_the_state(transform):
+    """Tensors of a transform would spoil it."""
     metric = trm.HR(1)
     metric.update(SCORES, TARGET)
-    before = metric.compute()
+
     with pytest.raises(TypeError, match="inside torch"):
         transform(lambda scores: (metric.update(scores, TARGET), scores)[1])
-    assert metric.compute() == before
-    copy.deepcopy(metric)
+    assert copy.deepcopy(metric).compute() == 1 / 2
 
 
 def test_shallow_ranks_are_not_called_lists():
-    """The message about ranks that are known to a smaller depth names no other input than the one that was passed."""
+    """The message names no other input than the one that was passed."""
     with pytest.raises(ValueError, match=r"depth 1 only.* complete=True with the lists, beams"):
         trm.HR(5).update(trm.get_topk_ranks(SCORES, TARGET, k=1))

@@ -1,11 +1,13 @@
 """Every form of `exclude` on every path gives the ranks of plain Python, with and without a padding item."""
 
 import math
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
+from typing import NamedTuple
 
 import pytest
 import reference
 import torch
+from torch import tensor
 from values import numbers
 from waiting import never_waits
 
@@ -17,402 +19,367 @@ from torchrecmetrics.inputs.item_shard import ShardCounter
 from torchrecmetrics.kernels import merged
 
 INF = math.inf
-ROWS, ITEMS = 7, 13
-OFFSETS = torch.tensor([0, 4, 4, 7])  # of three sequences of 4, 0 and 3 items: one row per position
+ROWS, ITEMS = 5, 6
+SCORES = tensor(
+    [[3.0, 1, 3, 2, 3, 0], [1, 1, 1, 1, 1, 1], [5, 4, 3, 2, 1, -INF], [-INF, 2, 2, 0, 4, 4], [0, 1, 2, 3, 4, 5]]
+)
+TARGET = tensor([[2, 1, 5], [0, 3, -1], [4, 5, 0], [1, 0, 4], [3, 1, -1]])
+GAINS = tensor([[1, 2, -1], [3, 1, 9], [2, 1, 0], [-1, 1, 2], [2, -1, 9]])
+
+IDS = tensor([[2, 4, 2], [1, -1, 0], [-2, -1, -1], [4, 5, 1], [5, 0, 0]])
+OF_IDS = [[2, 4, 2], [1, 0], [], [4, 5, 1], [5, 0, 0]]
+VALUES, OFFSETS = tensor([2, 4, 2, 1, 0, 4, 5, 1, 5, 0, 0]), tensor([0, 3, 5, 5, 8, 11])
+USERS = tensor([0, 0, 0, 1, 1, 3, 3, 3, 4, 4, 4])  # of each value
+SELECTED = trm.Interactions.from_columns(USERS, VALUES, num_users=ROWS, num_items=ITEMS).select(range(ROWS))
+PAST, OF_PAST = trm.prefix_history(tensor([0, 4, 2, 1, 3]), tensor([0, 3, 3, 5])), [[], [0], [0, 4], [], [1]]
+MASK, OF_MASK = tensor([True, False, False, True, False, False]), [[0, 3]] * ROWS
+CELLS = tensor([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 1, 0], [0] * 6]).bool()
+OF_CELLS = [[2, 5], [0], [1, 4], [4], []]
 
 
-class Batch:
-    """Scores with ties and -inf, targets with or without gains, and excluded items in every form."""
-
-    def __init__(self, seed, graded):
-        choose = torch.Generator().manual_seed(seed)
-        scores = torch.randint(0, 5, (ROWS, ITEMS), generator=choose).double()
-        scores[torch.rand(ROWS, ITEMS, generator=choose) < 0.1] = -INF
-        target = torch.rand(ROWS, ITEMS, generator=choose).argsort(1)[:, :4]
-        target[torch.rand(ROWS, 4, generator=choose) < 0.2] = -1
-        gains = torch.randint(-1, 4, (ROWS, 4), generator=choose)
-        self.rows = Rows(scores, target, gains if graded else None)
-        ids = torch.randint(-2, ITEMS, (ROWS, 6), generator=choose)
-        ids[:, 4] = ids[:, 1]  # repeats
-        ids[::2, 5] = 0  # the padding item, if there is one
-        ids[3] = -1
-        packed = torch.randint(-1, ITEMS, (ROWS,), generator=choose)
-        packed[[0, 2, 4]] = torch.tensor([0, 0, 0])
-        everywhere = torch.rand(ITEMS, generator=choose) < 0.15
-        everywhere[0] = graded
-        cells = torch.rand(ROWS, ITEMS, generator=choose) < 0.15
-        rows = [[item for item in row if item >= 0] for row in ids.tolist()]
-        values = torch.tensor([item for row in rows for item in row])
-        offsets = torch.tensor([0, *map(len, rows)]).cumsum(0)
-        past = [packed[start:at].tolist() for start, stop in ((0, 4), (4, 7)) for at in range(start, stop)]
-        of_ids, of_first = ids.tolist(), ids[:, :1].tolist()
-        of_everywhere = [everywhere.nonzero()[:, 0].tolist()] * ROWS
-        of_cells = [row.nonzero()[:, 0].tolist() for row in cells]
-        spans = trm.prefix_history(packed, OFFSETS)
-        users = torch.arange(ROWS).repeat_interleave(offsets.diff())
-        chosen = trm.Interactions.from_columns(users, values, num_users=ROWS, num_items=ITEMS).select(range(ROWS))
-
-        def joined(*excluded):
-            return [[item for items in excluded for item in items[row]] for row in range(ROWS)]
-
-        self.forms = {
-            "ids [B]": (ids[:, 0], of_first),
-            "ids [B, H]": (ids, of_ids),
-            "int16": (ids.short(), of_ids),
-            "selection": (chosen, of_ids),
-            "pair": ((values, offsets), of_ids),
-            "Jagged": (trm.Jagged(values, offsets.int()), of_ids),
-            "nested": (torch.nested.nested_tensor_from_jagged(values, offsets), of_ids),
-            "spans": (spans, past),
-            "bool [I]": (everywhere, of_everywhere),
-            "bool [B, I]": (cells, of_cells),
-            "masks": ((everywhere, cells), joined(of_everywhere, of_cells)),
-            "spans and ids": ((spans, ids, ids[:, 0]), joined(past, of_ids)),
-            "spans and mask": ((everywhere, spans), joined(past, of_everywhere)),
-            "all": (
-                (cells, (spans, ids), everywhere, (values, offsets)),
-                joined(of_cells, past, of_ids, of_everywhere),
-            ),
-            "none": (None, [[]] * ROWS),
-        }
-        # lists of most items, best first, and rows whose scores have the order of the lists
-        self.lists = scores.argsort(dim=1, descending=True, stable=True)[:, :10]
-        self.lists[1, 6:] = -1
-        order = torch.full((ROWS, ITEMS + 1), -INF)
-        order.scatter_(1, self.lists.where(self.lists >= 0, ITEMS), -torch.arange(10.0).expand(ROWS, -1))
-        self.rows_of_lists = Rows(order[:, :ITEMS], target, self.rows.gains)
+def joined(*excluded):
+    return [[*chain(*items)] for items in zip(*excluded, strict=True)]
 
 
-class Rows:
-    """Scores, targets and gains, as plain Python ranks them."""
-
-    def __init__(self, scores, target, gains):
-        self.scores, self.target, self.gains, self.users = scores, target, gains, {}
-
-    def candidates(self, columns):
-        """Return the rows with -inf for items that are not in `columns`."""
-        other = torch.ones(ITEMS, dtype=torch.bool).index_fill(0, columns, False)
-        return Rows(self.scores.masked_fill(other, -INF), self.target, self.gains)
-
-    def ranked(self, out, padding_idx, overlap):
-        """Return each row as plain Python ranks it without the items `out`."""
-        key = id(out), padding_idx, overlap
-        if key not in self.users:
-            gains = torch.ones_like(self.target) if self.gains is None else self.gains
-            self.users[key] = []
-            for scores, ids, values, excluded in zip(
-                self.scores.tolist(), self.target.tolist(), gains.tolist(), out, strict=True
-            ):
-                gain = {item: value for item, value in zip(ids, values, strict=True) if item >= 0}
-                user = reference.rank(scores, gain, excluded, "realistic", padding_idx, overlap, threshold=2)
-                self.users[key].append(user)
-        return self.users[key]
-
-    def relevant(self, padding_idx):
-        """Return the relevant items of each row."""
-        relevant = self.target if self.gains is None else self.target.where(self.gains > 0, -1)
-        return [set(row) - {-1, padding_idx} for row in relevant.tolist()]
-
-    def best(self, out, padding_idx, overlap):
-        """Return the candidates of each row, best first, equal scores by ascending id."""
-        lists = []
-        for scores, excluded, relevant in zip(self.scores.tolist(), out, self.relevant(padding_idx), strict=True):
-            gone = (set(excluded) - (relevant if overlap == "keep" else set())) | {padding_idx}
-            items = [item for item in range(ITEMS) if item not in gone and scores[item] > -INF]
-            lists.append(sorted(items, key=lambda item: (-scores[item], item)))
-        return lists
-
-
-BATCHES = Batch(0, graded=False), Batch(1, graded=True)
-FORMS = list(BATCHES[0].forms)
+FORMS = {
+    "ids [B]": (tensor([2, 0, -1, 4, 5]), [[2], [0], [], [4], [5]]),
+    "ids [B, H]": (IDS, OF_IDS),
+    "int16": (IDS.short(), OF_IDS),
+    "selection": (SELECTED, OF_IDS),
+    "pair": ((VALUES, OFFSETS), OF_IDS),
+    "Jagged": (trm.Jagged(VALUES, OFFSETS.int()), OF_IDS),
+    "nested": (torch.nested.nested_tensor_from_jagged(VALUES, OFFSETS), OF_IDS),
+    "spans": (PAST, OF_PAST),
+    "bool [I]": (MASK, OF_MASK),
+    "bool [B, I]": (CELLS, OF_CELLS),
+    "masks": ((MASK, CELLS), joined(OF_MASK, OF_CELLS)),
+    "spans and ids": ((PAST, IDS, IDS[:, 0]), joined(OF_PAST, OF_IDS)),
+    "spans and mask": ((MASK, PAST), joined(OF_PAST, OF_MASK)),
+    "all": ((CELLS, (PAST, IDS), MASK, (VALUES, OFFSETS)), joined(OF_CELLS, OF_PAST, OF_IDS, OF_MASK)),
+    "none": (None, [[]] * ROWS),
+}
+"""Forms of `exclude`, and the items that each row excludes."""
 SPANS = ("pair", "Jagged", "nested", "spans", "spans and ids", "spans and mask", "all")
-MASKED = ("bool [I]", "bool [B, I]", "masks", "spans and mask", "all")
-ALL_SETTINGS = [
-    {"padding_idx": padding_idx, "overlap": overlap} for padding_idx, overlap in product((None, 0), ("keep", "miss"))
-]
+WITHOUT_MASKS = ("ids [B]", "ids [B, H]", "int16", "selection", "pair", "Jagged", "nested", "spans", "spans and ids")
 
 
-def rounded(pairs, depth):
-    return [(round(rank, 9), round(gain, 9)) for rank, gain in pairs if rank <= depth]
+class Case(NamedTuple):
+    """Settings of a ranking."""
+
+    graded: bool
+    depth: int | None
+    padding_idx: int | None
+    overlap: str
+
+    @property
+    def options(self):
+        return {"padding_idx": self.padding_idx, "overlap": self.overlap}
+
+    @property
+    def given(self):
+        return {"gains": GAINS if self.graded else None}
+
+    @property
+    def of_scores(self):
+        """Facts about a ranking of scores, but not of lists."""
+        return "num_ranked", "unreachable", "tied" if self.depth is None else "items"
 
 
-def placed(items, depth):
+CASES = [Case(*values) for values in product((False, True), (None, 3), (None, 0), ("keep", "miss"))]
+WHOLE_CASES = [case for case in CASES if case.depth is None]
+
+
+def ranking_of(case, batch):
+    """Return the ranking of a batch of scores, or of some columns of them."""
+    return batch.ranking(case.depth, items=bool(case.depth), score_threshold=2, ties="realistic", **case.options)
+
+
+def rounded(places, depth):
+    return [(round(rank, 9), round(gain, 9)) for rank, gain in places if rank <= (depth or ITEMS)]
+
+
+def places(items, depth):
     """Return rank and gain of the items of each row, down to the depth."""
+    if items is None:
+        return [[]] * ROWS
     gains = items.placed(torch.clone).tolist()
     return [rounded(zip(*row, strict=True), depth) for row in zip(items.ranks.tolist(), gains, strict=True)]
 
 
-def check_places(ranking, rows, users, depth=ITEMS):
-    assert placed(ranking.relevant, depth) == [rounded(user.hits, depth) for user in users]
-    if rows.gains is not None:
-        assert placed(ranking.penalties, depth) == [rounded(user.unwanted, depth) for user in users]
-    assert ranking.num_relevant.tolist() == [len(user.gains) for user in users]
+def facts(case, ranking, names=()):
+    """Return what a ranking says about its rows."""
+    found = {name: getattr(ranking, name).tolist() for name in ("num_relevant", "num_recommended", *names)}
+    items = {"hits": ranking.relevant, "unwanted": ranking.penalties}
+    return found | {name: places(part, case.depth) for name, part in items.items()}
 
 
-def check(ranking, rows, out, depth, settings):
-    """Assert that a ranking of scores is that of plain Python, down to the depth."""
-    users = rows.ranked(out, **settings)
-    check_places(ranking, rows, users, depth or ITEMS)
-    for name in ("num_ranked", "num_recommended", "unreachable", *(["tied"] if depth is None else [])):
-        assert getattr(ranking, name).tolist() == [getattr(user, name) for user in users], name
-    if depth is not None:
-        best = [row[:depth] for row in rows.best(out, **settings)]
-        assert ranking.items.tolist() == [row + [-1] * (depth - len(row)) for row in best]
+def candidates(case, row, gain, excluded):
+    """Return the items that can be ranked, best first, equal scores by ascending id."""
+    kept = {item for item in gain if gain[item] > 0} - {case.padding_idx} if case.overlap == "keep" else set()
+    gone = {*excluded} - kept | {case.padding_idx}
+    left = [item for item in range(ITEMS) if item not in gone and row[item] > -INF]
+    return sorted(left, key=lambda item: (-row[item], item))
 
 
-def check_list(ranking, rows, out, settings):
-    users = rows.ranked(out, **settings)
-    check_places(ranking, rows, users)
-    assert ranking.num_recommended.tolist() == [user.num_ranked for user in users]
+def plain_facts(case, excluded, scores, names=()):
+    """Return the same about rows that plain Python ranks without the excluded items."""
+    gains, rows = GAINS if case.graded else torch.ones_like(GAINS), []
+    for row, ids, values, out in zip(scores, TARGET.tolist(), gains.tolist(), excluded, strict=True):
+        gain = {item: value for item, value in zip(ids, values, strict=True) if item >= 0}
+        user = reference.rank(row, gain, out, "realistic", **case.options, threshold=2)
+        user.hits, user.unwanted = rounded(user.hits, case.depth), rounded(user.unwanted, case.depth)
+        user.num_relevant = len(user.gains)
+        user.items = [*candidates(case, row, gain, out), -1, -1, -1][: case.depth]
+        rows.append(user)
+    names = ("num_relevant", "num_recommended", *names, "hits", "unwanted")
+    return {name: [getattr(user, name) for user in rows] for name in names}
 
 
-def ranked(rows, exclude, depth, settings, columns=None, **options):
-    """Return the ranking of rows, or of their `columns` as candidates."""
-    given = {"gains": rows.gains, "exclude": exclude}
-    if columns is None:
-        batch = trm.Scores(rows.scores, rows.target, **given)
-    else:
-        batch = trm.Candidates(rows.scores[:, columns], rows.target, items=columns, **given)
-    items = depth is not None
-    return batch.ranking(depth, items=items, score_threshold=2, ties="realistic", **settings, **options)
-
-
-def cases(forms):
-    """Return a decorator that tries forms, those of spans with one row padded at a time, and with all rows."""
+def each(forms):
+    """Return a decorator that tries forms of `exclude`, those of spans with one row padded at a time, too."""
     sizes = [(form, size) for form in forms for size in ([1, 2**18] if form in SPANS else [1])]
-    return pytest.mark.parametrize(("form", "rows_at_once"), sizes, indirect=["rows_at_once"])
+    return pytest.mark.parametrize(("form", "ids_at_once"), sizes, indirect=["ids_at_once"])
 
 
-@pytest.fixture(autouse=True)
-def rows_at_once(request, monkeypatch):
-    """Pad so many ids at once in tests with this parameter."""
-    if hasattr(request, "param"):
-        monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
+@pytest.fixture
+def ids_at_once(request, monkeypatch):
+    """Pad so many ids at once."""
+    monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
 
 
-@pytest.mark.parametrize("path", ["overwritten", "subtracted"])
-@cases(FORMS)
-def test_scores(form, path, monkeypatch):
-    """Excluded items that are overwritten in a copy, or subtracted from counts, leave the ranks of plain Python."""
-    if path == "subtracted":  # as on devices other than the CPU
-        monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: False)
-    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
-        (exclude, out), rows = batch.forms[form], batch.rows
-        before = rows.scores.clone()
-        check(ranked(rows, exclude, depth, settings), rows, out, depth, settings)
-        assert torch.equal(rows.scores, before)
+@pytest.mark.parametrize("copies", [True, False], ids=["overwritten in a copy", "subtracted from counts"])
+@each(FORMS)
+def test_scores_rank_without_the_excluded_items(form, copies, ids_at_once, monkeypatch):
+    monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: copies)
+    exclude, excluded = FORMS[form]
+    found, expected = {}, {}
+    for case in CASES:
+        batch = trm.Scores(SCORES, TARGET, exclude=exclude, **case.given)
+        found[case] = facts(case, ranking_of(case, batch), case.of_scores)
+        expected[case] = plain_facts(case, excluded, SCORES.tolist(), case.of_scores)
+
+    assert found == expected
 
 
-@cases(FORMS)
-def test_deferred(form):
-    """With deferred checks a row with an id beyond the last item is left out, and good rows have the same ranks."""
-    beyond = torch.full((ROWS,), -1).index_fill(0, torch.tensor([2]), ITEMS)
-    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
-        (exclude, out), rows = batch.forms[form], batch.rows
-        both = (beyond,) if exclude is None else (exclude, beyond)
-        ranking = ranked(rows, both, depth, settings, validate_args="deferred")
-        assert ranking.rows.valid.tolist() == [row != 2 for row in range(ROWS)]
-        check(ranking, rows, out, depth, settings)  # the id itself excludes nothing
-        with pytest.raises(ValueError, match=f"1 of 7 rows with an excluded id beyond .* row 2 excludes {ITEMS} of"):
-            ranked(rows, both, depth, settings)
+@each(FORMS)
+def test_rows_whose_relevant_items_are_excluded_are_bad_rows(form, ids_at_once):
+    exclude, excluded = FORMS[form]
+    ranking = trm.Scores(SCORES, TARGET, exclude=exclude).ranking(overlap="error", validate_args="deferred")
+    rows = zip(TARGET.tolist(), excluded, strict=True)
+
+    assert ranking.rows.valid.tolist() == [not {*target} & {*out} for target, out in rows]
 
 
-@cases(FORMS)
-def test_overlap_error(form):
-    """A relevant item that is excluded is an error, at once or later; other rows rank as with "miss"."""
-    for batch, depth, padding_idx in product(BATCHES, (None, 3), (None, 0)):
-        (exclude, out), rows = batch.forms[form], batch.rows
-        settings = {"padding_idx": padding_idx, "overlap": "error"}
-        relevant = rows.relevant(padding_idx)
-        bad = [bool(items & set(excluded)) for items, excluded in zip(relevant, out, strict=True)]
-        later = ranked(rows, exclude, depth, settings, validate_args="deferred")
-        assert later.rows.valid.tolist() == [not row for row in bad]
-        if any(bad):
-            with pytest.raises(ValueError, match=f"^{sum(bad)} of 7 rows with a target that is also excluded"):
-                ranked(rows, exclude, depth, settings)
-        else:
-            check(ranked(rows, exclude, depth, settings), rows, out, depth, settings | {"overlap": "miss"})
+@pytest.mark.parametrize("case", [case for case in WHOLE_CASES if not case.graded])
+@each(FORMS)
+def test_topk_ranks_are_those_of_plain_python_rounded_up(form, case, ids_at_once):
+    """Ranks beyond k, and targets that are no candidates, are k + 1 = 4; padding is 0."""
+    exclude, excluded = FORMS[form]
+    ranks = trm.get_topk_ranks(SCORES, TARGET, 3, exclude=exclude, **case.options)
+    plain, expected = plain_facts(case, excluded, SCORES.tolist()), []
+    for hits, num_relevant in zip(plain["hits"], plain["num_relevant"], strict=True):
+        places = sorted(min(4, math.ceil(rank)) for rank, _ in hits)
+        expected.append([0] * (3 - num_relevant) + places + [4] * (num_relevant - len(hits)))
+
+    assert ranks.sort(1).values.tolist() == expected
 
 
-@cases(FORMS)
-def test_topk_ranks(form):
-    """`get_topk_ranks` numbers the targets as plain Python does, rounded up; excluded targets are not in the top k."""
-    rows = Rows(BATCHES[1].rows.scores, BATCHES[1].rows.target, None)
-    for k, settings in product((3, ITEMS), ALL_SETTINGS):
-        exclude, out = BATCHES[1].forms[form]
-        ranks = trm.get_topk_ranks(rows.scores, rows.target, k, exclude=exclude, **settings)
-        for row, user in zip(ranks.tolist(), rows.ranked(out, **settings), strict=True):
-            expected = [math.ceil(rank) for rank, _ in user.hits if math.ceil(rank) <= k]
-            assert sorted(rank for rank in row if 0 < rank <= k) == expected
-            assert sum(rank > 0 for rank in row) == len(user.gains)
-
-
-@cases([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
-@pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 9, ITEMS)])
-def test_pieces(form, borders):
-    """Scores that come in pieces of columns, as on shards of items, rank as whole rows do."""
-    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
-        (exclude, out), rows = batch.forms[form], batch.rows
-        needs = Needs(depth, num_ranked=True, score_threshold=2, list_depth=depth or 0)
+@each([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
+@pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 4, ITEMS)])
+def test_pieces_of_columns_rank_as_whole_rows(form, borders, ids_at_once):
+    """As on processes that hold shards of the items."""
+    exclude, excluded = FORMS[form]
+    pieces = [(SCORES[:, start:stop], start) for start, stop in pairwise(borders)]
+    found, expected = {}, {}
+    for case in CASES:
         counter = ShardCounter(
-            target=rows.target,
-            gains=rows.gains,
+            target=TARGET,
             exclude=exclude,
             shape=(ROWS, ITEMS),
-            dtype=torch.float64,
-            device=rows.scores.device,
-            needs=needs,
-            options=Options("realistic", **settings),
+            dtype=SCORES.dtype,
+            device=SCORES.device,
+            needs=Needs(case.depth, num_ranked=True, score_threshold=2, list_depth=case.depth or 0),
+            options=Options("realistic", **case.options),
+            **case.given,
         )
-        pieces = [(rows.scores[:, start:stop], start) for start, stop in pairwise(borders)]
         target_scores = torch.stack([counter.target_scores(*piece) for piece in pieces]).amax(0)
         counted = sum(counter.count(*piece, target_scores) for piece in pieces)
-        best = merged([counter.best(*piece) for piece in pieces], needs.list_depth)
-        check(counter.ranking(target_scores, counted, best), rows, out, depth, settings)
+        best = merged([counter.best(*piece) for piece in pieces], case.depth or 0)
+        found[case] = facts(case, counter.ranking(target_scores, counted, best), case.of_scores)
+        expected[case] = plain_facts(case, excluded, SCORES.tolist(), case.of_scores)
+
+    assert found == expected
 
 
-ORDER = torch.randperm(ITEMS, generator=torch.Generator().manual_seed(5))
+@each(WITHOUT_MASKS)
+@pytest.mark.parametrize("items", [[3, 5, 1, 0, 4, 2], [3, 5, 1, 4]])
+def test_candidates_rank_as_scores_with_minus_inf_elsewhere(form, items, ids_at_once):
+    exclude, excluded = FORMS[form]
+    full = [[score if item in items else -INF for item, score in enumerate(row)] for row in SCORES.tolist()]
+    found, expected = {}, {}
+    for case in CASES:
+        batch = trm.Candidates(SCORES[:, items], TARGET, items=tensor(items), exclude=exclude, **case.given)
+        found[case] = facts(case, ranking_of(case, batch), case.of_scores)
+        expected[case] = plain_facts(case, excluded, full, case.of_scores)
+
+    assert found == expected
 
 
-@cases([form for form in FORMS if form not in MASKED])
-@pytest.mark.parametrize("columns", [ORDER, ORDER[:8]])
-def test_candidates(form, columns):
-    """Scores of some items rank as full scores with -inf elsewhere, and the lists hold item ids."""
-    for batch, depth, settings in product(BATCHES, (None, 3), ALL_SETTINGS):
-        exclude, out = batch.forms[form]
-        ranking = ranked(batch.rows, exclude, depth, settings, columns)
-        check(ranking, batch.rows.candidates(columns), out, depth, settings)
+LISTS = [[2, 0, 4, 3, 1], [5, 4, 3, -1, -1], [0, 1, 2, 3, 4], [4, 5, 1, 2, 3], [5, 4, 3, 2, 1]]
+SCORES_OF_LISTS = [[9.0 - row.index(item) if item in row else -INF for item in range(ITEMS)] for row in LISTS]
 
 
-@cases(FORMS)
-def test_lists(form):
-    """Excluded items leave lists, and later items move up, as in scores of the same order."""
-    for batch, settings in product(BATCHES, ALL_SETTINGS):
-        (exclude, out), rows = batch.forms[form], batch.rows_of_lists
-        lists = trm.Lists(batch.lists, rows.target, gains=rows.gains, exclude=exclude, complete=True)
-        ranking = lists.ranking(validate_args="deferred", **settings)
-        assert ranking.rows.valid.all()
-        check_list(ranking, rows, out, settings)
-        listed = [[item for item in row if item >= 0] for row in ranking.items.tolist()]
-        assert listed == rows.best(out, **settings)
+@each(FORMS)
+def test_excluded_items_leave_lists_and_later_items_move_up(form, ids_at_once):
+    exclude, excluded = FORMS[form]
+    found, expected = {}, {}
+    for case in WHOLE_CASES:
+        lists = trm.Lists(tensor(LISTS), TARGET, exclude=exclude, complete=True, **case.given)
+        found[case] = facts(case, lists.ranking(**case.options))
+        expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
+
+    assert found == expected
 
 
-@cases([form for form in FORMS if form not in MASKED])
+@each(WITHOUT_MASKS)
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
-def test_beams(form, shared):
-    """Codes that no two items share rank as lists of the items do."""
-    codes = trm.SemanticIds(torch.stack([torch.arange(ITEMS), torch.arange(ITEMS) % 3], 1))
-    for batch, settings in product(BATCHES, ALL_SETTINGS):
-        (exclude, out), rows = batch.forms[form], batch.rows_of_lists
-        beams = codes.codes[batch.lists.clamp(min=0)].where((batch.lists >= 0)[..., None], -1)
-        given = {"gains": rows.gains, "exclude": exclude, "shared": shared, "complete": True}
-        check_list(codes.beams(beams, rows.target, **given).ranking(**settings), rows, out, settings)
+def test_codes_that_no_items_share_rank_as_lists_of_the_items(shared, form, ids_at_once):
+    codes = tensor([[item, item % 3] for item in range(ITEMS)] + [[-1, -1]])  # the last one for padding
+    beams, index = codes[tensor(LISTS)], trm.SemanticIds(codes[:-1])
+    exclude, excluded = FORMS[form]
+    found, expected = {}, {}
+    for case in WHOLE_CASES:
+        batch = index.beams(beams, TARGET, exclude=exclude, shared=shared, complete=True, **case.given)
+        found[case] = facts(case, batch.ranking(**case.options))
+        expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
+
+    assert found == expected
 
 
-@pytest.mark.parametrize("form", MASKED)
-def test_masks_beside_codes(form):
-    """A bool beside generated codes is refused, because lists of codes leave out ids alone."""
-    batch, codes = BATCHES[0], trm.SemanticIds(torch.arange(ITEMS)[:, None])
+def test_an_id_beyond_the_last_item_excludes_nothing_where_it_cannot_raise():
+    batch = trm.Scores(torch.rand(2, 4), tensor([0, 0]), exclude=tensor([[1, 4], [2, 3]]))
+    ranking = batch.ranking(validate_args="deferred")
+
+    assert ranking.rows.valid.tolist() == [False, True]
+    assert ranking.num_ranked.tolist() == [4 - 1, 4 - 2]
+
+
+@pytest.mark.parametrize("exclude", [tensor([True, False]), tensor([[True, False]]), (tensor([0]), tensor([True] * 2))])
+def test_a_mask_beside_codes_is_refused(exclude):
+    """Lists of codes leave out ids alone."""
+    codes = trm.SemanticIds(tensor([[7], [8]]))
+    batch = codes.beams(tensor([[[8], [7]]]), tensor([1]), exclude=exclude)
+
     with pytest.raises(TypeError, match="exclude with codes must be item ids"):
-        codes.beams(batch.lists[..., None], batch.rows.target, exclude=batch.forms[form][0]).ranking()
+        batch.ranking()
 
 
-def on_meta():
-    """Return the forms of `exclude` on the device `meta`, which has no values to read."""
-    ids, values, offsets, packed, ends = (
-        torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 6), 20, ROWS + 1, ROWS, 4)
-    )
-    past, known = trm.prefix_history(packed, ends, max_length=4), trm.Jagged(values, offsets, 6)
-    everywhere, cells = (torch.empty(shape, dtype=torch.bool, device="meta") for shape in ((ITEMS,), (ROWS, ITEMS)))
-    all_forms = cells, (past, ids), everywhere, known
-    return {"ids": ids, "Jagged": known, "spans": past, "bool [I]": everywhere, "tuple": all_forms, "none": None}
+def of_meta(*shape, dtype=torch.int64):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+META_SCORES, META_TARGET, META_IDS = of_meta(5, 6, dtype=torch.float32), of_meta(5, 4), of_meta(5, 6)
+META_MASK, META_CELLS = of_meta(6, dtype=torch.bool), of_meta(5, 6, dtype=torch.bool)
+META_JAGGED = trm.Jagged(of_meta(20), of_meta(6), max_length=6)
+META_PAST = trm.prefix_history(of_meta(5), of_meta(4), max_length=4)
+META_MASKS = {"bool [I]": META_MASK, "tuple": (META_CELLS, (META_PAST, META_IDS), META_MASK, META_JAGGED)}
+META_FORMS = {"ids": META_IDS, "Jagged": META_JAGGED, "spans": META_PAST, "none": None} | META_MASKS
+CUT = {"depth": 3, "items": True, "score_threshold": 0.5}
+META_CALLS = {
+    "Scores": lambda rule, **given: trm.Scores(META_SCORES, META_TARGET, **given).ranking(**rule),
+    "cut": lambda rule, **given: trm.Scores(META_SCORES, META_TARGET[:, 0], **given).ranking(**CUT, **rule),
+    "get_topk_ranks": lambda rule, **given: trm.get_topk_ranks(META_SCORES, META_TARGET, 3, **given, **rule),
+    "Lists": lambda rule, **given: trm.Lists(META_IDS, META_TARGET, **given).ranking(**rule),
+    "Candidates": lambda rule, **given: trm.Candidates(META_SCORES, META_TARGET, items=META_IDS[0], **given).ranking(
+        **CUT, **rule
+    ),
+}
 
 
 @pytest.mark.parametrize("at_once", [10, 2**22])
-@pytest.mark.parametrize("form", on_meta())
-def test_never_waits_for_the_device(form, at_once, monkeypatch):
-    """Every form of `exclude` is ranked on `meta`, where reading a value raises: scores, lists, candidates, updates."""
-    monkeypatch.setattr(exclude_module, "PADDED_IDS", at_once)
-    exclude, scores = on_meta()[form], torch.empty(ROWS, ITEMS, device="meta")
-    ids, columns = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((ROWS, 5), ITEMS))
-    for target, padding_idx, overlap in ((ids, None, "error"), (ids[:, 0], 0, "keep"), (ids, 0, "miss")):
-        options = {"padding_idx": padding_idx, "overlap": overlap}
-        metrics = trm.RecMetricCollection(["NDCG", "AUROC", "RPrecision"], k=3, **options).to("meta")
-        with never_waits():
-            rows = trm.Scores(scores, target, exclude=exclude)
-            for depth in (None, 3):
-                ranking = rows.ranking(depth, items=depth is not None, score_threshold=0.5, **options)
-                assert ranking.ranks.shape == (ROWS, 5 if target is ids else 1)
-            assert trm.get_topk_ranks(scores, target, 3, exclude=exclude, **options).shape == ranking.ranks.shape
-            assert trm.Lists(ids, target, exclude=exclude).ranking(**options).ranks.is_meta
-            if form not in ("bool [I]", "tuple"):
-                candidates = trm.Candidates(scores, target, items=columns, exclude=exclude)
-                assert candidates.ranking(3, items=True, **options).items.is_meta
-            metrics.update(rows)
-
-
-def test_a_mask_has_no_item_behind_its_last():
-    """An id as large as the mask is long is no item of the mask: it is not excluded, and nothing is read behind it."""
-    items, mask = torch.tensor([[5, 1, 4]]), torch.ones(5, dtype=torch.bool)
-    for exclude in (mask, mask[None]):
-        rows = trm.Lists(items, torch.tensor([[5]]), exclude=exclude, complete=True)
-        assert rows.ranking().ranks.tolist() == [[1]]
-
-
-IS_MATRIX = (
-    r"exclude, .*holds 0 and 1 alone \(pass a 0/1 matrix as exclude.bool\(\); if these are ids, pad them with -1"
+@pytest.mark.parametrize("rule", [{}, {"padding_idx": 0, "overlap": "keep"}, {"padding_idx": 0, "overlap": "miss"}])
+@pytest.mark.parametrize(
+    ("call", "form"),
+    [pair for pair in product(META_CALLS, META_FORMS) if pair not in product(["Candidates"], META_MASKS)],
 )
+def test_no_form_waits_for_the_device(call, form, rule, at_once, monkeypatch):
+    """On "meta", reading a value raises."""
+    monkeypatch.setattr(exclude_module, "PADDED_IDS", at_once)
+
+    with never_waits():
+        META_CALLS[call](rule, exclude=META_FORMS[form])
 
 
-def test_histories_of_two_items_are_no_matrix():
-    """Rows that hold the ids 0 and 1 alone are a 0/1 matrix if all rows do, unless one of the two is padding."""
-    matrix, history = torch.tensor([[0, 1] * 5, [1, 0] * 5]), torch.tensor([[0, 1] * 5, [7, 1] * 5])
-    scores, target = torch.arange(10.0).expand(2, -1), torch.tensor([9, 9])
+@pytest.mark.parametrize("mask", [torch.ones(5, dtype=torch.bool), torch.ones(1, 5, dtype=torch.bool)])
+def test_an_id_as_large_as_the_mask_is_long_is_not_excluded(mask):
+    lists = trm.Lists(tensor([[5, 1, 4]]), tensor([[5]]), exclude=mask, complete=True)
+
+    assert lists.ranking().ranks.tolist() == [[1]]
+
+
+IS_MATRIX = r"exclude, .*holds 0 and 1 alone \(pass a 0/1 matrix as exclude.bool\(\); if these are ids, pad"
+
+
+def rank_of_item_3(exclude, padding_idx=None):
+    scores = tensor([[0.0, 1, 2, 3]] * 2)
+    return trm.get_topk_ranks(scores, tensor([3, 3]), 2, exclude=exclude, padding_idx=padding_idx).tolist()
+
+
+def test_an_integer_matrix_of_0_and_1_is_refused():
     with pytest.raises(ValueError, match=rf"2 of 2 rows whose {IS_MATRIX}"):
-        trm.get_topk_ranks(scores, target, 3, exclude=matrix)
-    for exclude, padding_idx in ((history, None), (matrix, 0), (matrix, 1)):
-        ranks = trm.get_topk_ranks(scores, target, 3, exclude=exclude, padding_idx=padding_idx)
-        assert ranks.tolist() == [[1], [1]]
+        rank_of_item_3(tensor([[0, 1, 0, 1], [1, 0, 0, 0]]))
 
 
-@pytest.mark.parametrize(("shape", "is_refused"), [((4, 3), True), ((1, 3), True), ((40, 2), False)])
-def test_narrow_matrices(shape, is_refused):
-    """From three items on, a matrix of 0 and 1 is no history."""
-    scores, matrix = torch.arange(float(shape[1])).expand(shape), torch.zeros(shape, dtype=torch.int64)
-    matrix[:, 1] = 1
-    values = {"scores": scores, "target": torch.full((shape[0],), shape[1] - 1), "exclude": matrix}
-    metric, deferred = trm.HR(1, overlap="miss"), trm.HR(1, overlap="miss", validate_args="deferred")
-    deferred.update(**values)
-    if not is_refused:
-        metric.update(**values)
-        return
-    for run in (lambda: metric.update(**values), deferred.compute):
-        with pytest.raises(ValueError, match=IS_MATRIX):
-            run()
+def test_an_integer_matrix_of_0_and_1_is_counted_where_it_cannot_raise():
+    metric = trm.HR(1, validate_args="deferred")
+    metric.update(torch.rand(1, 3), tensor([2]), exclude=tensor([[0, 1, 0]]))
+
+    with pytest.raises(ValueError, match=f"1 row whose {IS_MATRIX}"):
+        metric.compute()
 
 
-PENALTY = {"target": torch.tensor([[0, 1]]), "gains": torch.tensor([[1.0, -1.0]]), "exclude": torch.tensor([[1]])}
-EQUAL, LISTED = torch.zeros(1, 2), torch.tensor([[1, 0]])
-BEAM, TIED = torch.zeros(1, 1, 1).long(), trm.SemanticIds(torch.zeros(3, 1).long())
-SINGLE, PAIR = trm.SemanticIds(torch.arange(2)[:, None]), trm.SemanticIds(torch.tensor([[1], [0], [0]]))
-WITH_PENALTIES = {
-    "scores": (trm.Scores(EQUAL, **PENALTY), 1),
-    "lists": (trm.Lists(LISTED, **PENALTY, complete=True), 1),
-    "lists with scores": (trm.Lists(LISTED, **PENALTY, scores=EQUAL, complete=True), 1),
-    "candidates": (trm.Candidates(EQUAL, items=LISTED[0], **PENALTY), 1),
-    "codes": (SINGLE.beams(LISTED[..., None], **PENALTY, complete=True), 1),
-    "tied items": (TIED.beams(BEAM, **PENALTY, complete=True), (1 + 1 / math.log2(3)) / 2),
-    "first items": (TIED.beams(BEAM, **PENALTY, shared="first", complete=True), 1),
-    "compared codes": (PAIR.beams(1 - LISTED[..., None], **PENALTY, shared="code", complete=True), 1 / math.log2(3)),
+@pytest.mark.parametrize(
+    ("exclude", "padding_idx"),
+    [
+        (tensor([[0, 1, 0, 1], [2, 0, 0, 0]]), None),  # one row has another item
+        (tensor([[0, 1, 0, 1], [1, 0, 0, 0]]), 0),
+        (tensor([[0, 1, 0, 1], [1, 0, 0, 0]]), 1),
+        (tensor([[0, 1, 0], [1, 0, 0]]), None),  # fewer columns than items
+    ],
+)
+def test_ids_0_and_1_are_a_history_if_they_can_be_no_matrix(exclude, padding_idx):
+    assert rank_of_item_3(exclude, padding_idx) == [[1], [1]]
+
+
+def test_a_history_of_two_items_in_a_catalogue_of_two_is_taken():
+    assert trm.HR(1, overlap="miss")(tensor([[0.0, 1.0]]), tensor([1]), exclude=tensor([[0, 0]])) == 1
+
+
+ITEM_1_IS_EXCLUDED = {"target": tensor([[0, 1]]), "gains": tensor([[1.0, -1.0]]), "exclude": tensor([[1]])}
+EQUAL_SCORES, ITEMS_1_0 = torch.zeros(1, 2), tensor([[1, 0]])
+THREE_OF_ONE_CODE, LAST_TWO_OF_ONE_CODE = trm.SemanticIds(tensor([[0]] * 3)), trm.SemanticIds(tensor([[1], [0], [0]]))
+OWN_CODES, CODE_0 = trm.SemanticIds(tensor([[0], [1]])), tensor([[[0]]])
+DCG_OF_INPUTS = {
+    "scores": (trm.Scores(EQUAL_SCORES, **ITEM_1_IS_EXCLUDED), 1),
+    "lists": (trm.Lists(ITEMS_1_0, **ITEM_1_IS_EXCLUDED, complete=True), 1),
+    "lists with scores": (trm.Lists(ITEMS_1_0, **ITEM_1_IS_EXCLUDED, scores=EQUAL_SCORES, complete=True), 1),
+    "candidates": (trm.Candidates(EQUAL_SCORES, items=ITEMS_1_0[0], **ITEM_1_IS_EXCLUDED), 1),
+    "codes": (OWN_CODES.beams(ITEMS_1_0[..., None], **ITEM_1_IS_EXCLUDED, complete=True), 1),
+    # items 0 and 2 are left, in either order
+    "tied items": (THREE_OF_ONE_CODE.beams(CODE_0, **ITEM_1_IS_EXCLUDED, complete=True), (1 + 1 / math.log2(3)) / 2),
+    "first items": (THREE_OF_ONE_CODE.beams(CODE_0, **ITEM_1_IS_EXCLUDED, shared="first", complete=True), 1),
+    # the code of items 1 and 2 stays before that of item 0
+    "compared codes": (
+        LAST_TWO_OF_ONE_CODE.beams(tensor([[[0], [1]]]), **ITEM_1_IS_EXCLUDED, shared="code", complete=True),
+        1 / math.log2(3),
+    ),
 }
-"""Inputs in which item 1 is excluded and has a negative gain, and their DCG."""
 
 
 @pytest.mark.parametrize("overlap", ["keep", "miss"])
-@pytest.mark.parametrize("kind", WITH_PENALTIES)
-def test_excluded_penalties(kind, overlap):
-    """An excluded item with a negative gain is no candidate, and so no penalty."""
-    batch, expected = WITH_PENALTIES[kind]
+@pytest.mark.parametrize(("batch", "dcg"), DCG_OF_INPUTS.values(), ids=DCG_OF_INPUTS)
+def test_an_excluded_item_with_a_negative_gain_is_no_penalty(batch, dcg, overlap):
     metrics = trm.RecMetricCollection(["DCG", "NDCG"], overlap=overlap)
     metrics.update(batch)
-    assert list(numbers(metrics.compute()).values()) == pytest.approx([expected] * 2)
+
+    assert numbers(metrics.compute()) == pytest.approx({"DCG": dcg, "NDCG": dcg})
