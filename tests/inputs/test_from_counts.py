@@ -4,25 +4,23 @@ import math
 
 import pytest
 import torch
+from torch import tensor
 
 from torchrecmetrics.inputs.from_counts import TargetCounts, sort_ranks
 
-TIES = ("expected", "optimistic", "realistic", "pessimistic")
 INF = math.inf
 
 
-@pytest.mark.parametrize("ties", TIES)
-@pytest.mark.parametrize("width", [1, 3])
-def test_counts_behind_the_depth_may_be_anything(ties, width):
-    """Wrong counts of an item with `depth` or more better items make neither a hit nor a tie of it.
+@pytest.mark.parametrize("ties", ["expected", "optimistic", "realistic", "pessimistic"])
+@pytest.mark.parametrize("gains", [None, torch.ones(1, 3)])
+@pytest.mark.parametrize(("better", "expected"), [([20], [INF]), ([20, 3, 20], [4, INF, INF])])
+def test_wrong_counts_of_an_item_behind_the_depth_make_no_hit_and_no_tie(better, expected, gains, ties):
+    """Kernels count right only items with fewer than `depth` better ones."""
+    width = len(better)
+    wrong_sizes, every = tensor([[-40, 1, 0]])[:, :width], torch.ones(1, width, dtype=torch.bool)
+    gains = None if gains is None else gains[:, :width].double()
+    counts = TargetCounts(every, None, gains, ~every, tensor([better]), wrong_sizes, num_ranks=100)
+    in_order = sort_ranks(counts, ~every, ties, secondary=None, depth=20)
 
-    Kernels count right only items with fewer than `depth` better ones.
-    """
-    better, size = torch.tensor([[20, 3, 20]]), torch.tensor([[-40, 1, 0]])
-    every = torch.ones(1, width, dtype=torch.bool)
-    counts = TargetCounts(every, None, None, ~every, better[:, :width], size[:, :width], 100)
-    expected = [INF] if width == 1 else [4, INF, INF]
-    for gains in (None, torch.ones(1, width).double()):
-        found = sort_ranks(counts._replace(gains=gains), ~every, ties, None, 20)
-        assert found.items.ranks.tolist() == [expected]
-        assert not found.tied.any()
+    assert in_order.items.ranks.tolist() == [expected]
+    assert not in_order.tied.any()

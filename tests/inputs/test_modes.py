@@ -31,8 +31,8 @@ MODES = {
 @pytest.mark.filterwarnings("ignore:.* rows have a relevant item that shares its score")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", INPUTS)
-def test_inputs_in_a_mode(name, mode):
-    """Tensors are made, the batch is added, asked about and computed in the mode."""
+def test_a_mode_changes_no_value(name, mode):
+    """The batch is made, added, asked about and computed in the mode."""
     inside, outside = (trm.RecMetricCollection(["NDCG", "HR"], k=9) for _ in range(2))
     outside.update(INPUTS[name](SCORES))
     with MODES[mode]():

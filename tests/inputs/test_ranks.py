@@ -1,98 +1,146 @@
-"""`Ranks` and `Hits`: ranks of any type, from 0, that mean a miss; flags; and the warning about skipped rows."""
+"""`Ranks` and `Hits`: ranks of any type, from 0, that mean a miss; flags of hits; and refused arguments."""
 
 import math
 
 import pytest
 import torch
+from torch import tensor
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.options import Needs, Options
 from torchrecmetrics.inputs.scores import INVALID_RANK
 
 INF = float("inf")
-HITS = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+HITS = tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
 
 
-def test_flags_are_ranks():
-    """A row of flags without a hit is a miss, and relevant items beyond the list count in R."""
-    ranking = trm.Hits(HITS, num_relevant=2).ranking()
-    assert ranking.ranks.tolist() == [[2, 4], [INF, INF], [1, INF]]
+def places(batch, **options):
+    """Return the ranks of each row, and its number of relevant items."""
+    ranking = batch.ranking(**options)
+    return ranking.ranks.tolist(), ranking.num_relevant.tolist()
+
+
+def values(batch, **options):
     metrics = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
-    metrics.update(ranking)
-    same = trm.RecMetricCollection(["Recall", "HR", "NDCG", "MAP"], k=[1, 4])
-    same.update(trm.Lists(torch.arange(4).expand(3, -1), torch.tensor([[1, 3], [8, 9], [0, 9]])))
-    assert metrics.compute() == same.compute()
-    for flags in (HITS.bool(), HITS.int(), HITS.to(torch.int8), HITS.to(torch.uint8)):
-        assert trm.Hits(flags, num_relevant=torch.tensor([2, 0, 5])).ranking().ranks.shape == (3, 5)
+    metrics.update(batch)
+    return metrics.compute()
 
 
-def test_lists_that_are_all_there_is():
-    """With `complete=True` an item that is not listed is a miss at every k, and the ideal has all relevant items."""
-    metric = trm.NDCG(6)
-    metric.update(trm.Hits(HITS[:1], num_relevant=5, complete=True))
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_flags_are_ranks_and_a_row_without_a_hit_is_a_miss(dtype):
+    assert places(trm.Hits(HITS.to(dtype), num_relevant=2)) == ([[2, 4], [INF, INF], [1, INF]], [2, 2, 2])
+
+
+def test_flags_have_the_values_of_their_lists():
+    lists = trm.Lists(torch.arange(4).expand(3, -1), tensor([[1, 3], [8, 9], [0, 9]]))
+
+    assert values(trm.Hits(HITS, num_relevant=2)) == values(lists)
+
+
+def test_the_number_of_relevant_items_may_differ_between_rows():
+    flags = trm.Hits(HITS[:, :2], num_relevant=tensor([2, 0, 5]))
+
+    assert places(flags) == ([[2, INF, INF], [INF] * 3, [1, INF, INF]], [2, 0, 5])
+
+
+def test_the_ideal_of_complete_lists_has_all_relevant_items():
     ideal = sum(1 / math.log2(1 + rank) for rank in range(1, 6))
-    assert metric.compute().item() == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / ideal, abs=1e-7)
+    flags = trm.Hits(HITS[:1], num_relevant=5, complete=True)
+
+    assert trm.NDCG(6)(flags).item() == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / ideal, abs=1e-7)
 
 
-def test_memory_does_not_grow_with_relevant_items():
-    """A list of K places needs K + 1 ranks, however many relevant items there are."""
+def test_memory_of_flags_does_not_grow_with_relevant_items():
+    """A list of K places needs K + 1 ranks."""
     ranking = trm.Hits(HITS, num_relevant=10**9).ranking()
-    assert (ranking.ranks.shape, ranking.num_relevant.tolist()) == ((3, 5), [10**9] * 3)
-    metrics, same = (trm.RecMetricCollection(["Recall", "NDCG", "MAP", "F1"], k=[1, 4]) for _ in range(2))
-    metrics.update(trm.Hits(HITS, num_relevant=50))
+
+    assert (ranking.ranks.shape, ranking.num_relevant.tolist()) == ((3, 4 + 1), [10**9] * 3)
+
+
+def test_flags_with_many_relevant_items_have_the_values_of_their_ranks():
     ranks = torch.full((3, 50), INF)
-    ranks[0, :2], ranks[2, 0] = torch.tensor([2.0, 4.0]), 1
-    same.update(trm.Ranks(ranks, depth=4))
-    assert metrics.compute() == same.compute()
-    for metric in (trm.RPrecision(), trm.NDCG(), trm.MAP(), trm.NDCG(6)):
-        with pytest.raises(ValueError, match="known to depth 4 only"):
-            metric.update(ranking)
+    ranks[0, :2], ranks[2, 0] = tensor([2.0, 4.0]), 1
+
+    assert values(trm.Hits(HITS, num_relevant=50)) == values(trm.Ranks(ranks, depth=4))
 
 
-def test_ranks_from_zero_and_misses():
-    """`zero_based=True` shifts ranks by one; the rank passed as `miss` is a miss, another negative one padding."""
-    given = torch.tensor([[0, 3], [-1, 999], [2, -1]])
-    ranking = trm.Ranks(given, zero_based=True, depth=99).ranking()
-    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])
-    for shape in ((2,), (2, 1)):
-        ranking = trm.Ranks(torch.tensor([-1, 4]).view(shape), depth=9, zero_based=True, padding=-1).ranking()
-        assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[INF], [5]], [0, 1])
-    ranking = trm.Ranks(torch.tensor([1, -1, 4]), miss=-1, depth=4).ranking()
-    assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == ([[1], [INF], [4]], [1, 1, 1])
-    ranks = torch.tensor([1, 2], dtype=torch.int16)
-    assert trm.Ranks(ranks, complete=True, miss=2**16 + 1).ranking().ranks.tolist() == [[1], [2]]
+@pytest.mark.parametrize("metric", [trm.RPrecision(), trm.NDCG(), trm.MAP(), trm.NDCG(6)])
+def test_flags_are_known_to_their_length_only(metric):
+    with pytest.raises(ValueError, match="known to depth 4 only"):
+        metric.update(trm.Hits(HITS, num_relevant=9))
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_flags_are_recommended_items_hits_or_not(k):
+    flags = trm.Hits(tensor([[True, False, False]]), num_relevant=1, complete=True)
+
+    assert trm.Precision(k, denominator="recommended")(flags).item() == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "expected"),
+    [
+        ([[0, 3], [-1, 999], [2, -1]], {"zero_based": True, "depth": 99}, ([[1, 4], [INF, INF], [3, INF]], [2, 1, 1])),
+        ([-1, 4], {"zero_based": True, "padding": -1, "depth": 9}, ([[INF], [5]], [0, 1])),
+        ([[-1], [4]], {"zero_based": True, "padding": -1, "depth": 9}, ([[INF], [5]], [0, 1])),
+        ([1, -1, 4], {"miss": -1, "depth": 4}, ([[1], [INF], [4]], [1, 1, 1])),
+        ([1, -1, -5], {"miss": -1, "depth": 4}, ([[1], [INF], [INF]], [1, 1, 0])),  # -5 is no miss: padding
+        ([1, 999, -1], {"miss": 999, "depth": 4}, ([[1], [INF], [INF]], [1, 1, 0])),
+        ([0, 999, -1], {"miss": 999, "zero_based": True, "depth": 4}, ([[1], [INF], [INF]], [1, 1, 0])),
+    ],
+)
+def test_ranks_may_start_at_0_and_one_number_may_be_a_miss(ranks, options, expected):
+    """Where the caller says what a miss is, another negative rank is padding."""
+    assert places(trm.Ranks(tensor(ranks), **options)) == expected
+
+
+def test_a_miss_beyond_the_dtype_of_the_ranks_is_none_of_them():
+    ranks = tensor([1, 2], dtype=torch.int16)
+
+    assert places(trm.Ranks(ranks, complete=True, miss=2**16 + 1)) == ([[1], [2]], [1, 1])
 
 
 NO_PLACES = "invalid ranks"
-BAD = [
-    ([[0.5, 1.0]], {}, ValueError, NO_PLACES),
-    ([[math.nan, 1.0]], {}, ValueError, NO_PLACES),
-    ([[2.0, 5.0, 1.0, 1.0]], {}, ValueError, NO_PLACES),
-    ([[INVALID_RANK, 1]], {}, ValueError, "marked invalid"),
-    ([[True]], {}, TypeError, "ranks must be an integer or float tensor"),
-    ([[[1]]], {}, ValueError, r"ranks must be \[B\] or \[B, T\]"),
-    ([[1, 3], [3, 3]], {}, ValueError, r"1 of 2 rows .* repeated.*: row 1 is \[3, 3\]"),
-    (
-        [[0, 0, 1], [0, 1, 0]],
-        {"depth": 3},
-        ValueError,
-        r"^1 of 2 rows .* row 1 is \[0, 1, 0\]: pass flags .* as Hits\(flags, num_relevant=\).*padding=0\)",
-    ),
-    ([[1, 4, 4, -1]], {"miss": -1, "depth": 5}, ValueError, "repeated"),
-    ([[0, 3, 3]], {"zero_based": True, "depth": 5}, ValueError, "repeated"),
-    ([0, 2], {}, ValueError, r"zero_based=True\).*padding=0\).*flags of hits, Hits"),
-    ([[5]], {"num_ranked": 3}, ValueError, "beyond num_ranked"),
-    ([[5]], {"num_ranked": torch.tensor([3])}, ValueError, "beyond num_ranked"),
-    ([[5]], {"num_ranked": torch.tensor([9, 9])}, ValueError, r"num_ranked must be a number or \[1\]"),
-    ([[5]], {"num_ranked": -3}, ValueError, "num_ranked must be at least 0, got -3"),
-    ([[1]], {"num_ranked": True}, TypeError, "num_ranked must be an integer"),
-    ([[1]], {"miss": 2.5}, TypeError, "miss must be a whole number, .* got 2.5"),
-    ([[1]], {"padding": 1}, ValueError, "padding must be one of None, 0, -1, got 1"),
-    ([[1]], {"zero_based": True, "padding": 0}, ValueError, "contradict each other"),
-    (trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 2), {"zero_based": True}, ValueError, "start at 1"),
-    (trm.get_topk_ranks(torch.rand(2, 3), torch.tensor([0, 1]), 4), {"depth": 5}, ValueError, "that were cut at 4"),
-    (HITS.to(torch.uint8), {"zero_based": True}, TypeError, "uint8"),
-]
+CUT_AT_2 = trm.get_topk_ranks(torch.rand(2, 3), tensor([0, 1]), 2)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "error", "message"),
+    [
+        (tensor([[0.5, 1.0]]), {}, ValueError, NO_PLACES),
+        (tensor([[math.nan, 1.0]]), {}, ValueError, NO_PLACES),
+        (tensor([[2.0, 5.0, 1.0, 1.0]]), {}, ValueError, NO_PLACES),
+        (tensor([[INVALID_RANK, 1]]), {}, ValueError, "marked invalid"),
+        (tensor([[True]]), {}, TypeError, "ranks must be an integer or float tensor"),
+        (tensor([[[1]]]), {}, ValueError, r"ranks must be \[B\] or \[B, T\]"),
+        (tensor([[1, 3], [3, 3]]), {}, ValueError, r"1 of 2 rows .* repeated.*: row 1 is \[3, 3\]"),
+        (tensor([[11, 2, 11]]), {}, ValueError, r"repeated, such as the k \+ 1 of misses without depth=k"),
+        (tensor([[1, 3, 1]]), {"depth": 3}, ValueError, "repeated"),
+        (
+            tensor([[0, 0, 1], [0, 1, 0]]),
+            {"depth": 3},
+            ValueError,
+            r"^1 of 2 rows .* row 1 is \[0, 1, 0\]: pass flags .* as Hits\(flags, num_relevant=\).*padding=0\)",
+        ),
+        (tensor([[1, 4, 4, -1]]), {"miss": -1, "depth": 5}, ValueError, "repeated"),
+        (tensor([[0, 3, 3]]), {"zero_based": True, "depth": 5}, ValueError, "repeated"),
+        (tensor([0, 2]), {}, ValueError, r"zero_based=True\).*padding=0\).*flags of hits, Hits"),
+        (tensor([[5]]), {"num_ranked": 3}, ValueError, "beyond num_ranked"),
+        (tensor([[5]]), {"num_ranked": tensor([3])}, ValueError, "beyond num_ranked"),
+        (tensor([[5]]), {"num_ranked": tensor([9, 9])}, ValueError, r"num_ranked must be a number or \[1\]"),
+        (tensor([[5]]), {"num_ranked": -3}, ValueError, "num_ranked must be at least 0, got -3"),
+        (tensor([[1]]), {"num_ranked": True}, TypeError, "num_ranked must be an integer"),
+        (tensor([[1]]), {"miss": 2.5}, TypeError, "miss must be a whole number, .* got 2.5"),
+        (tensor([[1]]), {"padding": 1}, ValueError, "padding must be one of None, 0, -1, got 1"),
+        (tensor([[1]]), {"zero_based": True, "padding": 0}, ValueError, "contradict each other"),
+        (CUT_AT_2, {"zero_based": True, "complete": False}, ValueError, "start at 1"),
+        (CUT_AT_2, {"depth": 3}, ValueError, "that were cut at 2"),
+        (HITS.to(torch.uint8), {"zero_based": True}, TypeError, "uint8"),
+    ],
+)
+def test_bad_ranks_are_refused(ranks, options, error, message):
+    with pytest.raises(error, match=message):
+        trm.Ranks(ranks, **{"complete": "depth" not in options} | options).ranking()
 
 
 @pytest.mark.parametrize(
@@ -107,26 +155,16 @@ BAD = [
         ([[0, 1, 0]], {"miss": 0}),
     ],
 )
-def test_ranks_that_are_no_flags(ranks, options):
-    """Ranks of 0 and 1 may be padded on one side, or on both if the caller says what 0 means."""
-    assert len(trm.Ranks(torch.tensor(ranks), depth=9, **options).ranking()) == len(ranks)
+def test_ranks_of_0_and_1_are_taken_where_they_can_be_no_flags(ranks, options):
+    assert len(trm.Ranks(tensor(ranks), depth=9, **options).ranking()) == len(ranks)
 
 
-def test_deferred_flags():
-    """Where reading waits, flags of hits raise in `compute`."""
+def test_flags_as_ranks_are_counted_where_they_cannot_raise():
     metric = trm.HR(5, validate_args="deferred")
-    metric.update(trm.Ranks(torch.tensor([[0, 1, 0], [1, 0, 0]]), depth=5))
+    metric.update(trm.Ranks(tensor([[0, 1, 0], [1, 0, 0]]), depth=5))
+
     with pytest.raises(ValueError, match=r"1 row with invalid ranks .* flags of hits as Hits"):
         metric.compute()
-
-
-@pytest.mark.parametrize(("ranks", "options", "error", "message"), BAD)
-def test_bad_ranks(ranks, options, error, message):
-    """The error message says which value was given and which ones are accepted."""
-    ranks = ranks if isinstance(ranks, torch.Tensor) else torch.tensor(ranks)
-    complete = "depth" not in options and not hasattr(ranks, "depth")
-    with pytest.raises(error, match=message):
-        trm.Ranks(ranks, complete=complete, **options).ranking()
 
 
 @pytest.mark.parametrize(
@@ -140,16 +178,20 @@ def test_bad_ranks(ranks, options, error, message):
         (HITS, torch.ones(3), TypeError, "num_relevant must hold int64"),
     ],
 )
-def test_bad_hits(flags, num_relevant, error, message):
+def test_bad_flags_are_refused(flags, num_relevant, error, message):
     with pytest.raises(error, match=message):
         trm.Hits(flags, num_relevant=num_relevant).ranking()
 
 
-def test_ranks_know_their_depth(device):
-    """`Ranks` takes the depth that the tensor carries, or a smaller one."""
-    ranks = trm.get_topk_ranks(torch.rand(3, 9, device=device), torch.tensor([1, 2, 3], device=device), 4)
-    assert (trm.Ranks(ranks).ranking().depth, trm.Ranks(ranks, depth=2).ranking().depth) == (4, 2)
-    assert trm.Ranks(ranks, num_ranked=9).ranking().num_ranked.tolist() == [9, 9, 9]
+@pytest.mark.parametrize(("depth", "known"), [(None, 4), (2, 2)])
+def test_ranks_have_the_depth_of_their_tensor_or_a_smaller_one(depth, known):
+    ranks = trm.get_topk_ranks(torch.rand(3, 9), tensor([1, 2, 3]), 4)
+
+    assert trm.Ranks(ranks, depth=depth).ranking().depth == known
+
+
+def test_one_number_of_candidates_is_that_of_all_rows():
+    assert trm.Ranks(tensor([1, 2]), complete=True, num_ranked=9).ranking().num_ranked.tolist() == [9, 9]
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
@@ -162,54 +204,42 @@ def test_ranks_know_their_depth(device):
         if depth is None or depth >= k
     ],
 )
-def test_ranks_of_any_integer_type(dtype, k, depth, device):
-    """Ranks <= 0 are padding and ranks up to k are hits in any integer dtype, also where the dtype cannot hold k."""
+def test_ranks_up_to_k_are_hits_in_any_integer_dtype(dtype, k, depth, device):
+    """Also where the dtype cannot hold k; ranks <= 0 are padding, and a row of them is skipped."""
     largest = torch.iinfo(dtype).max
-    ranks = torch.tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
-    found = [k >= 2, k >= 3], [1 / 2 if k > 1 else 0.0, 1 / 3 if k > 2 else 0.0], [k >= 2, (k >= 3) + (largest <= k)]
-    for metric, expected in zip((trm.HR(k), trm.MRR(k), trm.Precision(k)), found, strict=True):
-        metric.to(device).update(trm.Ranks(ranks, depth, depth is None))
-        expected = sum(expected) / 2 / (k if isinstance(metric, trm.Precision) else 1)
-        assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
-        assert (metric.num_users, metric.num_skipped) == (2, 1)
-    if depth is None:
-        assert trm.Ranks(ranks, complete=True).ranking().num_relevant.tolist() == [1, 2, 0]
+    ranks = tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
+    batch = trm.Ranks(ranks, depth, complete=depth is None)
+    hits = [(k >= 2), (k >= 3) + (k >= largest)]
+    reciprocal_ranks = [(k >= 2) / 2, (k >= 3) / 3]
+
+    assert trm.Precision(k).to(device)(batch).item() == pytest.approx(sum(hits) / k / 2, rel=1e-12)
+    assert trm.MRR(k).to(device)(batch).item() == pytest.approx(sum(reciprocal_ranks) / 2, rel=1e-12)
 
 
-def test_a_place_twice_is_a_miss_of_cut_ranks():
-    """Two relevant items cannot share a rank: two 11s are the "not in the top 10" of ranks that need `depth=10`."""
-    joined = torch.tensor([[11, 2, 11], [1, 2, 3]])
-    with pytest.raises(ValueError, match=r"1 of 2 rows .* repeated, such as the k \+ 1 of misses without depth=k"):
-        trm.Ranks(joined, complete=True).ranking()
-    metric = trm.HR(10)
-    metric.update(joined, depth=10)
-    assert metric.compute() == 1
-    with pytest.raises(ValueError, match="repeated"):
-        trm.HR(1).update(torch.tensor([[1, 3, 1]]), depth=3)
-    assert trm.Ranks(torch.tensor([[2.5, 2.5]]), complete=True).ranking().ranks.tolist() == [
-        [2.5, 2.5]
-    ]  # the mean place of a tie
-    assert trm.Ranks(torch.tensor([[3, 3]]), depth=2).ranking().ranks.tolist() == [[INF, INF]]
+def test_misses_of_cut_ranks_may_share_k_plus_1():
+    assert places(trm.Ranks(tensor([[11, 2, 11], [1, 2, 3]]), depth=10)) == ([[2, INF, INF], [1, 2, 3]], [3, 3])
+
+
+def test_items_may_share_the_mean_place_of_a_tie():
+    assert places(trm.Ranks(tensor([[2.5, 2.5]]), complete=True)) == ([[2.5, 2.5]], [2])
 
 
 def test_complete_ranks_keep_misses_at_every_k():
     """Two of four rows have a hit, at ranks 1 and 15; `inf` and the number of `miss=` are in no list."""
-    ranks = torch.tensor([1, 15, torch.inf, 999])
     metrics = trm.RecMetricCollection(["HR"], k=[10, 20, 1000])
-    metrics.update(trm.Ranks(ranks, complete=True, miss=999))
+    metrics.update(trm.Ranks(tensor([1, 15, INF, 999]), complete=True, miss=999))
 
     assert metrics.result().floats() == {"HR@10": 1 / 4, "HR@20": 2 / 4, "HR@1000": 2 / 4}
 
 
-def test_cut_ranks_are_not_complete():
-    """The depth of ranks that were cut contradicts `complete=True`, as given and as their own."""
-    ranks = trm.get_topk_ranks(torch.rand(3, 9), torch.tensor([1, 2, 3]), 4)
-    for options in ({}, {"depth": 2}):
-        with pytest.raises(ValueError, match=r"no rank is unknown, but only the first [24] are: leave it out"):
-            trm.Ranks(ranks, complete=True, **options)
+@pytest.mark.parametrize("depth", [None, 1])
+def test_ranks_that_were_cut_are_not_complete(depth):
+    with pytest.raises(ValueError, match=r"no rank is unknown, but only the first [12] are: leave it out"):
+        trm.Ranks(CUT_AT_2, complete=True, depth=depth)
 
 
-CUT_AT, NUM_ITEMS = 10, 500
+SCORES, TARGET = torch.rand(40, 50, generator=torch.Generator().manual_seed(0)), torch.arange(40)[:, None]
+CUT_AT_10 = trm.get_topk_ranks(SCORES, TARGET, 10)
 LOSSES = {
     "cat": lambda ranks: torch.cat([ranks, ranks]),
     "mask": lambda ranks: ranks[ranks[:, 0] > 0],
@@ -217,90 +247,77 @@ LOSSES = {
     "squeeze": lambda ranks: ranks.squeeze(1),
     "numpy": lambda ranks: torch.from_numpy(ranks.numpy()),
     "other type": lambda ranks: ranks.int(),
-    "loader": lambda ranks: next(iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ranks), 400)))[0],
+    "loader": lambda ranks: next(iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(ranks), 40)))[0],
 }
 
 
 @pytest.mark.parametrize("loses", LOSSES.values(), ids=LOSSES)
-def test_ranks_that_lost_their_depth(loses):
-    """They are refused at any k by every metric, as `depth=` and with the value of the scores where it is given."""
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.rand(400, NUM_ITEMS, generator=generator)
-    target = torch.randint(NUM_ITEMS, (400, 1), generator=generator)
-    ranks = trm.get_topk_ranks(scores, target, CUT_AT)
-    lost = loses(ranks)
-    collection = trm.RecMetricCollection(["HR", "NDCG"], k=[5, 20])
-    for metric in (trm.HR(20), trm.HR(5), trm.MRR(), trm.RPrecision(), trm.MeanRank(), collection):
-        for call in (metric.update, metric):
-            with pytest.raises(
-                ValueError, match=r"depth of these ranks is unknown.*: pass depth=10,.* Ranks\(ranks, complete=True\)"
-            ):
-                call(lost)
-    with pytest.raises(ValueError, match="depth of these ranks is unknown"):
-        trm.Ranks(lost)
-    with pytest.raises(ValueError, match="known to depth 10 only"):
-        trm.HR(20).update(lost, depth=CUT_AT)
-    expected, fresh, cured, uncut = trm.NDCG(CUT_AT), trm.NDCG(CUT_AT), trm.NDCG(CUT_AT), trm.NDCG(CUT_AT)
-    expected.update(scores, target)
-    fresh.update(ranks)
-    cured.update(lost, depth=CUT_AT)
-    uncut.update(trm.Ranks(loses(trm.get_topk_ranks(scores, target, NUM_ITEMS)), complete=True))
-    for metric in (fresh, cured, uncut):
-        assert metric.compute().item() == pytest.approx(expected.compute().item(), rel=1e-12)
+def test_ranks_that_lost_their_depth_have_the_value_of_scores_where_it_is_given(loses):
+    expected = trm.NDCG(10)(SCORES, TARGET).item()
+
+    assert trm.NDCG(10)(loses(CUT_AT_10), depth=10).item() == pytest.approx(expected, rel=1e-12)
+
+
+DEPTH_UNKNOWN = r"depth of these ranks is unknown.*: pass depth=10,.* Ranks\(ranks, complete=True\)"
+
+
+@pytest.mark.parametrize("loses", LOSSES.values(), ids=LOSSES)
+def test_ranks_that_lost_their_depth_are_refused(loses):
+    with pytest.raises(ValueError, match=DEPTH_UNKNOWN):
+        trm.Ranks(loses(CUT_AT_10))
 
 
 @pytest.mark.parametrize(
-    ("forms", "cure", "expected"),
-    [
-        (HITS, lambda forms: trm.Hits(forms, num_relevant=2), 2 / 3),
-        (torch.tensor([[7, 3, 9], [4, 8, 6]]), lambda forms: trm.Lists(forms, torch.tensor([9, 5])), 1 / 2),
-    ],
+    "metric",
+    [trm.HR(20), trm.HR(5), trm.MRR(), trm.RPrecision(), trm.MeanRank(), trm.RecMetricCollection("HR", k=[5, 20])],
 )
-def test_flags_and_item_ids_as_ranks(forms, cure, expected):
-    """Flags of hits and item ids in place of ranks meet the same error, whose further cures work."""
-    metric = trm.HR(3)
+def test_every_metric_refuses_ranks_of_unknown_depth_at_any_k(metric):
+    with pytest.raises(ValueError, match=DEPTH_UNKNOWN):
+        metric.update(tensor([[1], [11]]))
+    with pytest.raises(ValueError, match=DEPTH_UNKNOWN):
+        metric(tensor([[1], [11]]))
+
+
+def test_a_k_beyond_the_depth_is_refused():
+    with pytest.raises(ValueError, match="known to depth 10 only"):
+        trm.HR(20).update(tensor([[1], [11]]), depth=10)
+
+
+@pytest.mark.parametrize("forms", [HITS, tensor([[7, 3, 9], [4, 8, 6]])], ids=["flags", "item ids"])
+def test_flags_and_item_ids_as_ranks_are_told_their_inputs(forms):
     with pytest.raises(ValueError, match=r"Pass item ids as Lists\(item_ids, target\), flags of hits as Hits\("):
-        metric.update(forms)
-    metric.update(cure(forms))
-    assert metric.compute().item() == pytest.approx(expected)
+        trm.HR(3).update(forms)
 
 
 @pytest.mark.parametrize(
     ("rank", "option"), [(0, "zero_based=True"), (0, "padding=0"), (-1, "miss=-1"), (-1, "padding=-1")]
 )
-def test_cures_keep_the_depth(rank, option):
-    """The cure for a single 0 or -1 holds the depth that was given, without which misses would be read as ranks."""
+def test_the_cure_for_a_single_0_or_minus_1_holds_the_depth(rank, option):
+    """Without it, misses would be read as ranks."""
     with pytest.raises(ValueError, match=rf"Ranks\(ranks, depth=10, {option}\)"):
-        trm.HR(5).update(torch.tensor([rank, 2]), depth=10)
+        trm.HR(5).update(tensor([rank, 2]), depth=10)
 
 
-LARGE = torch.tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]])
-BELOW_TWO = torch.tensor([[2 - 1e-12, 1]], dtype=torch.float64)  # their sum is a little below 1 + 2
-MIXED = torch.tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  # 9 ends a row and begins the next
+LARGE = tensor([[2, 0, -1, 2**50, 1, -(2**62), 128]])
+BELOW_TWO = tensor([[2 - 1e-12, 1]], dtype=torch.float64)  # their sum is a little below 1 + 2
+MIXED = tensor([[3, 0, 1, 9], [9, 0, 0, 2], [2**62, 2**63 - 1, -5, 4]])  # 9 ends a row and begins the next
 
 
 @pytest.mark.parametrize(
-    ("ranks", "options", "k", "expected", "num_relevant"),
+    ("ranks", "depth", "k", "expected", "num_relevant"),
     [
-        (torch.tensor([[3, 1, 0], [11, 2, -5]]), {"depth": 10}, None, [[1, 3, INF], [2, INF, INF]], [2, 2]),
-        (MIXED, {"depth": 9}, 3, [[1, 3, INF], [2, INF, INF], [INF] * 3], [3, 2, 3]),
-        (MIXED, {}, None, [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]], [3, 2, 3]),
-        (LARGE, {}, None, [[1, 2, 128, 2**50, INF, INF, INF]], [4]),
-        (LARGE, {}, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
-        (LARGE, {}, 3, [[1, 2, INF]], [4]),
-        (torch.tensor([1.5, INF]), {}, None, [[1.5], [INF]], [1, 1]),
-        (BELOW_TWO, {}, None, [[1, 2 - 1e-12]], [2]),
+        (tensor([[3, 1, 0], [11, 2, -5]]), 10, None, [[1, 3, INF], [2, INF, INF]], [2, 2]),
+        (MIXED, 9, 3, [[1, 3, INF], [2, INF, INF], [INF] * 3], [3, 2, 3]),
+        (MIXED, None, None, [[1, 3, 9, INF], [2, 9, INF, INF], [4, INF, INF, INF]], [3, 2, 3]),
+        (LARGE, None, None, [[1, 2, 128, 2**50, INF, INF, INF]], [4]),
+        (LARGE, None, 130, [[1, 2, 128, INF, INF, INF, INF]], [4]),
+        (LARGE, None, 3, [[1, 2, INF]], [4]),
+        (tensor([1.5, INF]), None, None, [[1.5], [INF]], [1, 1]),
+        (BELOW_TWO, None, None, [[1, 2 - 1e-12]], [2]),
     ],
 )
-def test_ranks(ranks, options, k, expected, num_relevant, device):
-    """Ranks are sorted and cut at the largest k; <= 0 is padding, and beyond the depth is a miss, which is relevant."""
-    given = trm.Ranks(ranks.to(device), complete="depth" not in options, **options)
-    ranking = given.rank(Needs(k), Options())
+def test_ranks_are_sorted_and_cut_at_the_largest_k(ranks, depth, k, expected, num_relevant, device):
+    """<= 0 is padding, and beyond the depth is a miss, which is relevant."""
+    ranking = trm.Ranks(ranks.to(device), depth, complete=depth is None).rank(Needs(k), Options())
+
     assert (ranking.ranks.tolist(), ranking.num_relevant.tolist()) == (expected, num_relevant)
-
-
-@pytest.mark.parametrize("k", [3, 5])
-def test_flags_are_recommended_items_hits_or_not(k):
-    flags = trm.Hits(torch.tensor([[True, False, False]]), num_relevant=1, complete=True)
-
-    assert trm.Precision(k, denominator="recommended")(flags).item() == pytest.approx(1 / 3)
