@@ -1,6 +1,5 @@
-"""`evaluate_lists`: lists in every form against other programs, the rules of their order, and errors."""
+"""`evaluate_lists`: lists in every form against other programs, their order, ids, truth, exclusions, files, errors."""
 
-import itertools
 import math
 import re
 from pathlib import Path
@@ -8,12 +7,11 @@ from pathlib import Path
 import pytest
 import reference
 import torch
-from said import evaluate_lists
 from values import near, numbers
 from worlds import ITEMS, world
 
 import torchrecmetrics as trm
-from torchrecmetrics import Interactions, Log, Vocabulary
+from torchrecmetrics import Interactions, Log, Table
 from torchrecmetrics.cli import main
 from torchrecmetrics.evaluation.ranked_lists import ListSource
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES
@@ -24,41 +22,172 @@ pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
 
 NAMES = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"]
-NUM_USERS, NUM_ITEMS, K = 23, 31, 8
 
 
-def made():
-    """Return embeddings, history and test with text ids, and lists of K items that the embeddings recommend."""
-    generator = torch.Generator().manual_seed(0)
-    users, items = torch.randn(NUM_USERS, 5, generator=generator), torch.randn(NUM_ITEMS, 5, generator=generator)
-    ids = Vocabulary([f"u{n:02d}" for n in range(NUM_USERS)]), Vocabulary([f"ï{n:02d}" for n in range(NUM_ITEMS)])
-    order = torch.rand(NUM_USERS, NUM_ITEMS, generator=generator).argsort(1)
-    train, test = (Interactions.from_padded(part, NUM_ITEMS).with_ids(*ids) for part in (order[:, :4], order[:, 6:9]))
-    return users, items, train, test, trm.recommend(users, items, K, exclude=train)
+def value(metric, lists, target, **options):
+    """Return the value of one metric, which compares equal within 1e-12."""
+    (number,) = trm.evaluate_lists(metric, lists, target=target, **options).floats().values()
+    return pytest.approx(number, abs=1e-12)
 
-
-def frame_of(interactions):
-    return {
-        "user": interactions.user_ids.ids(interactions.users),
-        "item": interactions.item_ids.ids(interactions.items),
-    }
-
-
-def same(found, expected):
-    assert numbers(found) == near(expected)
 
 
 @pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
 def test_recommended_lists_have_the_values_of_the_model(ties):
-    """`recommend` followed by `evaluate_lists` gives what `evaluate` gives, with history and ties."""
-    users, items, train, test = world()
-    options = {"target": test, "k": [1, 5, K], "ties": ties}
-    expected = trm.evaluate(NAMES, users, items, exclude=train, **options)
-    found = evaluate_lists(NAMES, trm.recommend(users, items, ITEMS, exclude=train), **options)
-    same(found, expected)
-    same(found.standard_errors, expected.standard_errors)
-    assert found.counts() == expected.counts() | {"num_left_out": found.num_skipped, "num_without_history": 0}
-    assert 0 < found.num_tied < found.num_users
+    users, items, train, test = world()  # many scores are tied
+    options = {"target": test, "k": [1, 5, 8], "ties": ties}
+    of_model = trm.evaluate(NAMES, users, items, exclude=train, **options)
+    of_lists = trm.evaluate_lists(NAMES, trm.recommend(users, items, ITEMS, exclude=train), **options)
+
+    assert numbers(of_lists) == near(of_model)
+    assert numbers(of_lists.standard_errors) == near(of_model.standard_errors)
+    assert of_lists.counts() == of_model.counts() | {
+        "num_left_out": of_lists.num_skipped,  # their lists
+        "num_without_history": 0,  # no history was passed with the lists
+    }
+
+
+@pytest.fixture
+def trec(tmp_path):
+    """Return a run and qrels as dicts, where some users are in one of the two, and the paths of their files."""
+    random, run, qrels = np.random.default_rng(5), {}, {}
+    for user in range(30):
+        documents = [f"d{number}" for number in random.permutation(40)]
+        if user % 7:
+            run[f"q{user}"] = dict(zip(documents[:12], map(float, random.permutation(100)), strict=False))
+        if user % 5:
+            qrels[f"q{user}"] = dict(zip(random.permutation(documents).tolist(), [0, 1, 2, 3, 1, 2], strict=False))
+    rows = [f"{user} Q0 {item} 0 {score} t\n" for user, scores in run.items() for item, score in scores.items()]
+    (tmp_path / "a.run").write_text("".join(rows))
+    rows = [f"{user} 0 {item} {grade}\n" for user, grades in qrels.items() for item, grade in grades.items()]
+    (tmp_path / "a.qrels").write_text("".join(rows))
+    return run, qrels, str(tmp_path / "a.run"), str(tmp_path / "a.qrels")
+
+
+def test_files_of_trec_have_the_values_of_ranx(trec):
+    """Users without a list score 0."""
+    ranx = pytest.importorskip("ranx")
+    run, qrels, run_path, qrels_path = trec
+    found = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
+    names = ["hit_rate@10", "ndcg@10", "mrr@10", "precision@10", "recall@10", "map@10"]
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), names, make_comparable=True)
+
+    assert [*found.floats().values()] == pytest.approx([theirs[name] for name in names], abs=1e-9)
+
+
+def test_files_of_trec_have_the_values_of_ir_measures(trec):
+    """Users without a list score 0."""
+    ir_measures = pytest.importorskip("ir_measures")
+    *_, run_path, qrels_path = trec
+    found = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
+    measures = [ir_measures.parse_measure(f"{name}@10") for name in ("Success", "nDCG", "RR", "P", "R", "AP")]
+    files = ir_measures.read_trec_qrels(qrels_path), ir_measures.read_trec_run(run_path)
+    theirs = ir_measures.calc_aggregate(measures, *files)
+
+    assert [*found.floats().values()] == pytest.approx([theirs[measure] for measure in measures], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("metric", "formula"),
+    [
+        ("HR@5", lambda user: reference.hit_rate(user, 5)),
+        ("NDCG@5", lambda user: reference.ndcg(user, 5)),
+        ("MRR@5", lambda user: reference.reciprocal_rank(user, 5)),
+        ("Recall@5", lambda user: reference.recall(user, 5)),
+        ("MAP@5", lambda user: reference.average_precision(user, 5)),
+        ("RPrecision", reference.r_precision),
+    ],
+)
+def test_values_and_standard_errors_are_those_of_plain_python(metric, formula):
+    """Lists of 0 to 9 of 30 items, of which the ground truth knows 20."""
+    generator = torch.Generator().manual_seed(3)
+    lists, truth, users = {}, {}, []
+    for user in range(40):
+        truth[user] = torch.randperm(20, generator=generator)[: 1 + user % 4].tolist()
+        lists[user] = torch.randperm(30, generator=generator)[: user % 9 if user else 9].tolist()
+        scores = [-lists[user].index(item) if item in lists[user] else -math.inf for item in range(30)]
+        users.append(reference.rank(scores, dict.fromkeys(truth[user], 1.0)))
+    found = trm.evaluate_lists(metric, lists, target=truth)
+
+    mean, error = reference.mean([formula(user) for user in users])
+    assert found[metric].item() == pytest.approx(mean)
+    assert found.standard_errors[metric].item() == pytest.approx(error)
+
+
+# ------------------------------------------------------------------------------------------ forms of lists and of truth
+
+RANKED = {"user": ["bo", "al", "bo", "al"], "item": ["z", "x", "v", "y"], "rank": [1, 2, 2, 1]}
+"""Lists y, x of al and z, v of bo, in a table whose rows are in another order."""
+SCORED = RANKED | {"score": [0.9, 0.1, 0.4, 0.5]}
+LISTS = {"al": ["y", "x"], "bo": ["z", "v"]}
+TRUTH = {"al": ["x"], "bo": ["z"]}
+TRUTH_COLUMNS = {"user": ["al", "bo"], "item": ["x", "z"]}
+CATEGORIES = pd.DataFrame(RANKED).astype({"user": pd.CategoricalDtype(["al", "bo", "unused"]), "item": "category"})
+TYPES = {"user": "U2", "item": "U1", "rank": "i4"}
+RECOMMENDED = trm.Recommendations(torch.tensor([[1, 0], [2, 3]]), torch.zeros(2, 2), torch.arange(2))
+FORMS_OF_LISTS = {
+    "pandas": pd.DataFrame(RANKED),
+    "polars": pl.DataFrame(RANKED),
+    "pyarrow": pa.table(RANKED),
+    "numpy": pd.DataFrame(RANKED).to_records(index=False).astype([*TYPES.items()]),
+    "categories": CATEGORIES,
+    "columns": RANKED,
+    "scores": Table(SCORED, score="score"),
+    "dict": LISTS,
+    "dict of scores": {"al": {"x": 0.1, "y": 0.5}, "bo": {"v": 0.4, "z": 0.9}},
+    "tuple": ([["y", "x"], ["z", "v"]], ["al", "bo"]),
+    "tuple of arrays": (np.array([["y", "x"], ["z", "v"]]), np.array(["al", "bo"])),
+    "recommendations": RECOMMENDED.with_ids(user_ids=["al", "bo"], item_ids=["x", "y", "z", "v"]),
+}
+FORMS_OF_TRUTH = {
+    "dict": TRUTH,
+    "columns": TRUTH_COLUMNS,
+    "polars": pl.DataFrame(TRUTH_COLUMNS),
+    "log": Log.from_frame(TRUTH_COLUMNS),
+    "interactions": Interactions.from_frame(TRUTH_COLUMNS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS_OF_LISTS)
+def test_lists_of_any_form_have_the_same_value(form):
+    assert value("MRR@2", FORMS_OF_LISTS[form], TRUTH) == (1 / 2 + 1) / 2
+
+
+@pytest.mark.parametrize("form", FORMS_OF_TRUTH)
+def test_ground_truths_of_any_form_give_the_same_value(form):
+    assert value("MRR@2", LISTS, FORMS_OF_TRUTH[form]) == (1 / 2 + 1) / 2
+
+
+@pytest.mark.parametrize("form", FORMS_OF_TRUTH)
+def test_exclusions_of_any_form_leave_the_lists(form):
+    """Of TRUTH, x leaves al's list and z leaves bo's."""
+    lists = {"al": ["x", "y"], "bo": ["z", "v", "w"]}
+
+    assert value("MRR@2", lists, {"al": ["y"], "bo": ["w"]}, exclude=FORMS_OF_TRUTH[form], complete=True) == 3 / 4
+
+
+def test_several_exclusions_are_taken_together():
+    exclude = ({"al": ["x"]}, Interactions.from_frame({"user": ["al"], "item": ["y"]}))
+
+    assert value("MRR", {"al": ["x", "y", "z"]}, {"al": ["z"]}, exclude=exclude, complete=True) == 1
+
+
+def test_recommendations_are_matched_by_id():
+    """The lists are y of bo and x of al, in other row numbers than those of the ground truth."""
+    target = Interactions.from_columns(["al", "bo"], ["x", "y"], user_ids=["al", "bo"], item_ids=["x", "y", "z"])
+    lists = trm.Recommendations(torch.tensor([[1], [2]]), torch.ones(2, 1), torch.arange(2))
+
+    assert value("HR@1", lists.with_ids(user_ids=["bo", "al"], item_ids=["z", "y", "x"]), target) == 1
+
+
+# --------------------------------------------------------------------------------------- users of one side, short lists
+
+
+def test_users_without_a_list_score_0():
+    assert value("HR@1", {"al": ["x"], "bo": []}, {"al": ["x"], "bo": ["z"], "eve": ["x"]}) == (1 + 0 + 0) / 3
+
+
+def test_lists_of_users_without_ground_truth_are_left_out():
+    assert value("HR@1", {"zoe": ["y"], "al": ["x"]}, {"al": ["x"]}) == 1
 
 
 class WeighedByLists(trm.RankingMetric):
@@ -68,336 +197,489 @@ class WeighedByLists(trm.RankingMetric):
     weights = staticmethod(lambda ranking: ranking.num_recommended)
 
 
+OF_THREE = {"a": [7, 8, 1], "b": [3, 4], "c": [5]}
+"""A list of three items with a hit, one of two without a hit, and one of one item of a user without ground truth."""
+
+
 @pytest.mark.parametrize(("action", "expected"), [("skip", 3 / 5), ("neg", 3 / 6), ("pos", (3 + 1) / 6)])
 def test_users_without_ground_truth_weigh_their_lists(action, expected):
-    """A metric whose row weights read the lists reads those of users without ground truth; metrics of lists do not."""
-    target, lists = {"a": [1], "b": [2], "c": []}, {"a": [7, 8, 1], "b": [3, 4], "c": [5], "d": [1, 2, 3]}
-    train = trm.Interactions.from_frame({"user": [*"aabbc"], "item": [1, 2, 3, 4, 5]})
-    catalogue = trm.Catalogue.from_interactions(train.recode(item_ids=range(1, 9)))
-    metrics = [
-        WeighedByLists(3, empty_target_action=action),
-        trm.Coverage(3, catalogue=catalogue, empty_target_action=action),
-    ]
-    found = evaluate_lists(metrics, lists, target=target, complete=True)
-    assert numbers(found) == pytest.approx({"WeighedByLists@3": expected, "Coverage@3": 5 / 8})
-    assert (found.num_skipped, found.num_unserved, found.num_left_out, found.num_unknown) == (1, 0, 2, 0)
+    metric = WeighedByLists(3, empty_target_action=action)
+
+    assert value(metric, OF_THREE, {"a": [1], "b": [2], "c": []}, complete=True) == expected
 
 
-def test_history_leaves_the_lists():
-    """`exclude=` removes the history from longer lists, which get the values of lists that never held the history."""
-    users, items, train, test, recommended = made()
-    longer = trm.recommend(users, items, K + 4).with_ids(test.user_ids, test.item_ids)
-    expected = evaluate_lists(NAMES, recommended, target=test, k=[1, 5, K])
-    for exclude in (train, frame_of(train), Log.from_frame(frame_of(train)), (frame_of(train), train)):
-        same(evaluate_lists(NAMES, longer, target=test, exclude=exclude, k=[1, 5, K]), expected)
-    mask = torch.arange(NUM_ITEMS) % 9 == 3
-    kept = trm.recommend(users, items, K, exclude=mask).with_ids(test.user_ids, test.item_ids)
-    test = test.without(mask)
-    same(evaluate_lists(NAMES, longer, target=test, exclude=mask, k=K), evaluate_lists(NAMES, kept, target=test, k=K))
+@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
+def test_lists_of_users_without_ground_truth_cover_no_item(action):
+    """They are ranked for their weight alone: items 1, 3, 4, 7 and 8 of 8 are covered, 5 is not."""
+    catalogue = trm.Catalogue(8, item_ids=range(1, 9))
+    coverage = trm.Coverage(3, catalogue=catalogue, empty_target_action=action)
+    metrics = [WeighedByLists(3, empty_target_action=action), coverage]
+    found = trm.evaluate_lists(metrics, OF_THREE, target={"a": [1], "b": [2], "c": []}, complete=True)
+
+    assert found["Coverage@3"] == 5 / 8
 
 
-def forms(recommended):
-    """Return the lists in every form, with the options that say their order; rows of tables are shuffled."""
-    frame = pd.DataFrame(recommended.to_dict()).sample(frac=1, random_state=1)
-    columns, types = frame.to_dict("list"), {"user": "U9", "item": "U9", "rank": "i4", "score": "f4"}
-    users = pd.Categorical(frame["user"], [*sorted({*frame["user"]}), "u-unused"])
-    named = [recommended.item_ids.ids(row) for row in recommended.ids]
-    owners = recommended.user_ids.ids(recommended.users)
-    tables = [frame, pl.DataFrame(columns), pa.table(columns), frame.to_records(index=False).astype([*types.items()])]
-    tables.append(frame.assign(user=users, item=frame["item"].astype("category")))
-    wide = [dict(zip(owners, named, strict=True)), (named, owners), (np.array(named), np.array(owners)), recommended]
-    by_rank, in_order = [(table, {"rank": "rank"}) for table in tables], [(lists, {}) for lists in wide]
-    return [(columns, {"score": "score"}), *by_rank, *in_order]
-
-
-def test_every_form_gets_the_same():
-    """Frames in any order of rows, dicts and tuples give equal values, with truth as interactions, log or frame."""
-    *_, test, recommended = made()
-    options = {"k": [1, 5, K]}
-    expected = evaluate_lists(NAMES, recommended, target=test, **options)
-    for lists, order in forms(recommended):
-        same(evaluate_lists(NAMES, lists, target=test, **order, **options), expected)
-    truth = frame_of(test)
-    for target in (truth, pl.DataFrame(truth), Log.from_frame(truth)):
-        same(
-            evaluate_lists(NAMES, pd.DataFrame(recommended.to_dict()), target=target, rank="rank", **options), expected
-        )
-
-
-def test_ranx_pytrec_eval_and_ir_measures_agree_on_the_files(tmp_path):
-    """Values for a run and qrels of TREC, in which some users are in one of the two, equal those of the packages.
-    Users without a list score 0, as in ranx and ir_measures; pytrec_eval leaves them out.
-    """
-    ranx, pytrec_eval, ir_measures = map(pytest.importorskip, ("ranx", "pytrec_eval", "ir_measures"))
-    random, run, qrels = np.random.default_rng(5), {}, {}
-    for user in range(30):
-        documents = [f"d{number}" for number in random.permutation(40)]
-        if user % 7:
-            run[f"q{user}"] = dict(zip(documents[:12], map(float, random.permutation(100)), strict=False))
-        if user % 5:
-            qrels[f"q{user}"] = dict(zip(random.permutation(documents).tolist(), [0, 1, 2, 3, 1, 2], strict=False))
-    paths = str(tmp_path / "a.run"), str(tmp_path / "a.qrels")
-    rows = [f"{user} Q0 {document} 0 {score} t\n" for user, scores in run.items() for document, score in scores.items()]
-    Path(paths[0]).write_text("".join(rows))
-    rows = [f"{user} 0 {document} {grade}\n" for user, grades in qrels.items() for document, grade in grades.items()]
-    Path(paths[1]).write_text("".join(rows))
-    names = ["NDCG@10", "Precision@10", "Recall@10", "MAP@10", "MRR@10", "HR@10"]
-    found = evaluate_lists(names, paths[0], target=paths[1])
-    assert found.num_unserved == len(qrels.keys() - run.keys()) > 0
-    assert found.num_left_out == len(run.keys() - qrels.keys()) > 0
-    assert pytrec_eval.RelevanceEvaluator(qrels, {"P.10"}).evaluate(run).keys() == qrels.keys() & run.keys()
-
-    words = ["ndcg@10", "precision@10", "recall@10", "map@10", "mrr@10", "hit_rate@10"]
-    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), words, make_comparable=True)
-    expected = {name: theirs[word] for name, word in zip(names, words, strict=True)}
-    assert numbers(found) == pytest.approx(expected, abs=1e-9)
-    measures = [ir_measures.parse_measure(word + "@10") for word in ("nDCG", "P", "R", "AP", "RR", "Success")]
-    files = ir_measures.read_trec_qrels(paths[1]), ir_measures.read_trec_run(paths[0])
-    theirs = ir_measures.calc_aggregate(measures, *files)
-    expected = {name: theirs[measure] for name, measure in zip(names, measures, strict=True)}
-    assert numbers(found) == pytest.approx(expected, abs=1e-9)
-
-
-def test_plain_reference():
-    """Values equal plain Python definitions, item by item, for uneven and empty lists and for unknown items."""
-    generator = torch.Generator().manual_seed(3)
-    lists, truth, users = {}, {"user": [], "item": []}, []
-    for user in range(40):
-        relevant = torch.randperm(20, generator=generator)[: 1 + user % 4].tolist()
-        lists[user] = torch.randperm(30, generator=generator)[: user % 9 if user else 9].tolist()
-        truth["user"] += [user] * len(relevant)
-        truth["item"] += relevant
-        scores = [-lists[user].index(item) if item in lists[user] else -math.inf for item in range(30)]
-        users.append(reference.rank(scores, dict.fromkeys(relevant, 1.0)))
-    found = evaluate_lists([*NAMES, "RPrecision"], lists, target=truth, k=5)
-    functions = {"HR": "hit_rate", "NDCG": "ndcg", "MRR": "reciprocal_rank", "Recall": "recall"}
-    for label, name in (functions | {"MAP": "average_precision"}).items():
-        expected = reference.mean([getattr(reference, name)(user, 5) for user in users])
-        assert (float(found[f"{label}@5"]), float(found.standard_errors[f"{label}@5"])) == pytest.approx(expected)
-    assert float(found["RPrecision"]) == pytest.approx(reference.mean(list(map(reference.r_precision, users)))[0])
-
-
-TRUTH = {"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]}
-
-
-def outcome(metric, lists, target=TRUTH, **options):
-    """Return the value of one metric, and all counts that are not 0, but those that `test_met` holds."""
-    found = evaluate_lists(metric, lists, target=target, **options)
-    (number,) = numbers(found).values()
-    counts = {name: n for name, n in found.counts().items() if n and name not in ("num_unlisted", "num_cut_ties")}
-    return pytest.approx(number, abs=1e-12), counts
-
-
-def value(*args, **options):
-    return outcome(*args, **options)[0]
-
-
-def write(path, text):
-    """Write a text, with "|" at the ends of its lines, and return the path."""
-    path.write_text(text.replace("|", "\n") + "\n")
-    return path
-
-
-def test_who_has_no_list_and_who_has_no_truth():
-    """Users without a list, or with an empty one, score 0 and are counted; those without truth are only counted."""
-    counts = {"num_users": 3, "num_unserved": 2, "num_left_out": 2}
-    assert outcome("HR@1", {"al": ["x"], "bo": [], "zoe": ["x"], "ian": []}) == (1 / 3, counts)
-    frame = {"user": ["zoe", "al", "zoe"], "item": ["x", "x", "y"]}
-    assert outcome("HR@1", frame) == (1 / 3, {"num_users": 3, "num_unserved": 2, "num_left_out": 1})
-
-
-def test_items_that_truth_does_not_know_take_their_places():
-    """Items that the truth lacks keep their ranks as misses and are counted; history that has them removes them."""
-    lists, counts = {"al": ["new", "x"], "bo": ["old", "z"], "eve": ["x", "new"]}, {"num_users": 3, "num_unknown": 3}
-    assert outcome("MRR@2", lists) == ((0.5 + 0.5 + 1) / 3, counts)
-    had = {"user": ["bo", "other"], "item": ["old", "new"]}
-    assert outcome("MRR@2", lists, exclude=had, complete=True) == (
-        (0.5 + 1 + 1) / 3,
-        counts | {"num_without_history": 2, "num_excluded": 2},
-    )
-
-
-def test_short_lists():
-    """Lists made too short by history are errors that name the user and two cures; lists that ended early are not."""
-    lists = {"al": ["x", "y", "z"], "bo": ["z"], "eve": ["x", "y", "z"]}
-    had = {"user": ["bo", "eve"], "item": ["x", "y"]}
-    for longer in (lists, lists | {"al": [*"xyzw"]}):  # a longer list changes nothing for the others
-        with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* read 3 ranks: .*complete=True"):
-            evaluate_lists("HR@3", longer, target=TRUTH, exclude=had)
-        assert value("HR@3", longer, exclude=had, complete=True) == 1
-        assert value("HR@3", longer, exclude=had, validate_args=False) == 1
-        assert value("HR@2", longer, exclude=had) == 1
-    for metric in ("HR@4", "MRR", "RPrecision"):
-        said = "ranks, but the ranks are known" if metric == "RPrecision" else f"{metric} reads .* longest list of"
-        with pytest.raises(ValueError, match=f"{said}.*complete=True"):
-            evaluate_lists(metric, {"al": ["y"], "bo": ["z"]}, target=TRUTH)
-    assert value("MRR", {"al": ["y"], "bo": ["z"]}, complete=True) == 2 / 3
-
-
-ORDERS = {
-    "expected": ((1 / 2 + 1 / 3) / 2 + (1 + 1 / 2) / 2) / 2,
-    "realistic": (1 / 2.5 + 1 / 1.5) / 2,
-    "optimistic": (1 / 2 + 1) / 2,
-    "pessimistic": (1 / 3 + 1 / 2) / 2,
-}
-
-
-@pytest.mark.parametrize("ties", ORDERS)
-def test_equal_scores_are_tied_in_any_order_of_the_rows(ties):
-    """Equal scores of a list have no order: the rows of the table have none that changes a value."""
-    rows = [("al", "w", 1.0), ("bo", "v", 0.0), ("al", "x", 1.0), ("bo", "z", 0.0), ("al", "y", 2.0)]
-    target = {"al": ["x"], "bo": ["z"]}
-    for order in itertools.islice(itertools.permutations(rows), 0, None, 9):
-        frame = dict(zip(("user", "item", "score"), map(list, zip(*order, strict=True)), strict=True))
-        found = outcome("MRR@3", frame, target, score="score", ties=ties)
-        assert found == (ORDERS[ties], {"num_users": 2, "num_tied": 2, "num_unknown": 3})
-    frame = {"user": ["al", "bo", "al", "bo", "al"], "item": ["w", "v", "x", "z", "y"]}
-    assert outcome("MRR@3", frame, target, ties=ties) == ((1 / 2 + 1 / 2) / 2, {"num_users": 2, "num_unknown": 3})
-
-
-def test_scores_of_documents_order_a_list():
-    """{query: {document: score}}: c is best, a and b are tied at ranks 2 and 3, and a query may have no document."""
-    lists = {1: {"a": 0.5, "b": 0.5, "c": 0.9}, 2: {}}
-    result = trm.evaluate_lists("MRR@3", lists, target={1: ["a"], 2: ["a"]}, complete=True)
-
-    assert result["MRR@3"] == ((1 / 2 + 1 / 3) / 2 + 0) / 2
-
-
-def test_users_without_ground_truth_are_served():
-    """bo has a list and nothing to find: the gate must not count bo as without a list."""
+def test_a_user_with_a_list_and_an_empty_ground_truth_is_served():
     options = {"empty_target_action": "neg", "keep_rows": True, "complete": True}
     rows = trm.evaluate_lists("HR@1", {"al": ["x"], "bo": ["y"]}, target={"al": ["x"], "bo": []}, **options).rows
 
-    assert rows.served is None
+    assert rows.served is None  # no gate counts bo as unserved
 
 
-def test_columns_that_a_format_fixes_are_not_counted_as_unread(tmp_path):
-    """The rank and the tag of a TREC run, and the iteration of qrels, mean nothing to a value."""
-    run, qrels = tmp_path / "a.run", tmp_path / "a.qrels"
-    run.write_text("q1 Q0 d1 1 2.5 tag\n")
-    qrels.write_text("q1 0 d1 1\n")
+@pytest.mark.parametrize(("action", "expected"), [("skip", 1 / 2), ("neg", 1 / 4), ("pos", 3 / 4)])
+@pytest.mark.parametrize("truth", [{0: [1], 1: []}, {0: {5: 0, 1: 2}, 1: []}], ids=["items", "grades"])
+def test_users_with_an_empty_ground_truth_count_as_the_action_says(truth, action, expected):
+    lists = {0: [5, 1], 1: [3, 4]}
 
-    assert trm.evaluate_lists("MRR", run, target=qrels, complete=True).unread == {}
-
-
-def test_lists_with_and_without_scores_are_an_error():
-    """One kind of list per call."""
-    with pytest.raises(TypeError, match="a dict of scores for 1 and a list without for 2"):
-        trm.evaluate_lists("MRR@3", {1: {"a": 0.5}, 2: ["a"]}, target={1: ["a"]})
+    assert value("MRR@2", lists, truth, empty_target_action=action) == expected
 
 
-def test_lists_of_one_order_are_ordered_by_items():
-    """Metrics of lists read items of equal scores in the order of their rows in the catalogue, not of the table."""
-    users, ids = ["a", "a", "b", "a", "b"], ["x", "y", "z"]  # x has one interaction, y and z have two
-    train = Interactions.from_columns(users, ["x", "y", "y", "z", "z"], user_ids=["a", "b"], item_ids=ids)
-    options = {"target": {"a": ["y"]}, "score": "score", "catalogue": trm.Catalogue.from_interactions(train)}
-    for items in itertools.permutations("xyz"):
-        frame = {"user": ["a"] * 3, "item": [*items], "score": [0.5] * 3}
-        assert value("AveragePopularity@1", frame, **options) == 1
+def test_rows_are_in_the_order_of_the_target():
+    lists = {"b": ["x", "y", "z"], "a": ["z"], "other": ["x"]}
+    target = Interactions.from_dict({"a": ["z"], "b": ["y"], "c": ["x"]}, user_ids=["c", "b", "none", "a"])
+    rows = trm.evaluate_lists("MRR@3", lists, target=target, complete=True, keep_rows=True).rows
+
+    assert rows.ids == ["c", "b", "none", "a"]
+    assert rows.values["MRR@3"].nan_to_num(-1).tolist() == [0, 1 / 2, -1, 1]
 
 
-def test_scores():
-    """Large whole numbers are told apart, -inf is no item; columns named rank and score are what their names say."""
-    pair = {"user": ["al", "al"], "item": ["x", "y"]}
-    assert outcome("HR@1", pair | {"score": [2**60, 2**60 + 1]}, {"al": ["y"]}, score="score")[0] == 1
-    frame = {"user": [0, 0, 1, 1], "item": [3, 7, 6, 5], "score": [0.5, -math.inf, 0.1, 0.1]}
-    assert value("HR@2", frame, {0: [7], 1: [5]}, score="score", complete=True) == 0.5
-    assert value("MRR@2", pair | {"Distance": [-1, -2]}, {"al": ["x"]}, score="Distance") == 1
-    with pytest.raises(ValueError, match=r"rank='score' would turn .* upside down: pass score='score'"):
-        evaluate_lists("MRR@2", pair | {"score": [1, 2]}, target={"al": ["x"]}, rank="score")
-    with pytest.raises(ValueError, match=r"score='rank' would turn .* upside down: pass rank='rank'"):
-        evaluate_lists("MRR@2", pair | {"rank": [1, 2]}, target={"al": ["x"]}, score="rank")
+UNEVEN = {"al": [*"xyzw"], "bo": ["z"], "eve": [*"xyz"]}
+HITS = {"al": ["x", "y"], "bo": ["z"], "eve": ["x"]}
+HAD = {"bo": ["x"], "eve": ["y"]}
+
+
+def test_a_list_that_exclusions_make_shorter_than_k_is_refused():
+    with pytest.raises(ValueError, match=r"user 'eve' holds 2 items after .* read 3 ranks: .*complete=True"):
+        trm.evaluate_lists("HR@3", UNEVEN, target=HITS, exclude=HAD)
+
+
+@pytest.mark.parametrize(("k", "options"), [(3, {"complete": True}), (3, {"validate_args": False}), (2, {})])
+def test_a_shortened_list_is_read_if_it_is_complete_or_long_enough(k, options):
+    """bo's list was short before, and is taken as complete."""
+    assert value("HR", UNEVEN, HITS, k=k, exclude=HAD, **options) == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("HR@4", "HR@4 reads 4 ranks, but the longest list of lists holds 1 item: .*complete=True"),
+        ("MRR", "MRR reads the whole ranking, but the longest list of .*complete=True"),
+        ("RPrecision", "ranks, but the ranks are known.*complete=True"),
+    ],
+)
+def test_lists_that_are_all_shorter_than_the_cutoff_are_refused(metric, message):
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate_lists(metric, {"al": ["y"], "bo": ["z"]}, target={"al": ["x", "y"], "bo": ["z"]})
+
+
+def test_complete_lists_are_the_whole_ranking():
+    assert value("MRR", {"al": ["y"], "bo": ["z"]}, {"al": ["y"], "bo": ["x"]}, complete=True) == (1 + 0) / 2
+
+
+# ------------------------------------------------------------------------------------------------------- order of lists
+
+TWO_TIES = {"user": ["al", "bo", "al", "bo", "al"], "item": [*"wvxzy"], "score": [1.0, 0.0, 1.0, 0.0, 2.0]}
+"""al's x is tied with w at ranks 2 and 3, bo's z with v at ranks 1 and 2."""
+
+
+@pytest.mark.parametrize("step", [1, -1], ids=["rows in order", "rows reversed"])
+@pytest.mark.parametrize(
+    ("ties", "expected"),
+    [
+        ("expected", ((1 / 2 + 1 / 3) / 2 + (1 + 1 / 2) / 2) / 2),
+        ("realistic", (1 / 2.5 + 1 / 1.5) / 2),
+        ("optimistic", (1 / 2 + 1) / 2),
+        ("pessimistic", (1 / 3 + 1 / 2) / 2),
+    ],
+)
+def test_equal_scores_are_tied_in_any_order_of_the_rows(ties, expected, step):
+    lists = {name: column[::step] for name, column in TWO_TIES.items()}
+
+    assert value("MRR@3", lists, {"al": ["x"], "bo": ["z"]}, ties=ties) == expected
+
+
+def test_rows_without_ranks_or_scores_are_in_order():
+    lists = {"user": ["al", "bo", "al", "bo", "al"], "item": [*"wvxzy"]}
+
+    assert value("MRR@3", lists, {"al": ["x"], "bo": ["z"]}) == (1 / 2 + 1 / 2) / 2
+
+
+@pytest.mark.parametrize("items", ["xyz", "zyx"])
+def test_items_of_equal_scores_are_listed_in_the_order_of_the_catalogue(items):
+    """Whatever the order of the rows, the item at rank 1 is x, which has one interaction."""
+    catalogue = trm.Catalogue(3, popularity=torch.tensor([1, 5, 7]), item_ids=["x", "y", "z"])
+    lists = {"user": ["a", "a", "a"], "item": [*items], "score": [0.5, 0.5, 0.5]}
+
+    assert value("AveragePopularity@1", lists, {"a": ["y"]}, catalogue=catalogue) == 1
+
+
+def test_large_whole_scores_are_told_apart():
+    lists = {"user": ["al", "al"], "item": ["x", "y"], "score": [2**60, 2**60 + 1]}
+
+    assert value("HR@1", lists, {"al": ["y"]}) == 1
+
+
+def test_an_item_with_a_score_of_minus_infinity_is_not_listed():
+    lists = {"user": [0, 0], "item": [3, 7], "score": [0.5, -math.inf]}
+
+    assert value("HR@2", lists, {0: [7]}, complete=True) == 0
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_ranks_begin_at_0_or_1_throughout(first):
-    """Ranks begin at 0 or 1 for all users, with rows in any order; users without truth may have any ranks."""
-    frame = {"user": ["al", "bo", "al", "zoe", "bo", "al"], "item": ["w", "z", "x", "x", "v", "y"]}
-    frame["rank"] = [first + 2, first + 1, first, 77, first, first + 1]
-    assert value("MRR@3", frame, {"al": ["w"], "bo": ["z"]}, rank="rank") == (1 / 3 + 1 / 2) / 2
+    """Ranks of users without ground truth, such as zoe, are not read."""
+    lists = {"user": ["al", "bo", "al", "zoe", "bo", "al"], "item": ["w", "z", "x", "x", "v", "y"]}
+    lists["rank"] = [first + 2, first + 1, first, 77, first, first + 1]
+
+    assert value("MRR@3", lists, {"al": ["w"], "bo": ["z"]}) == (1 / 3 + 1 / 2) / 2
 
 
-def test_repeated_rows():
-    """With `first`, the best rank of an item counts, and rows that repeat user, item and rank are the same row."""
-    frame = {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]}
-    found = outcome("HR@1", frame, score="score", duplicates="first", complete=True)
-    assert found == (2 / 3, {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_repeated": 1})
-    rows = pd.DataFrame({"user": ["al", "al", "bo"], "item": ["w", "x", "z"], "rank": [1, 2, 1]})
-    how = {"rank": "rank", "complete": True}
-    for more in (rows[:2], rows, rows[1:]):
-        twice = pd.concat([rows.assign(user="zoe"), more, rows])
-        with pytest.raises(ValueError, match=r"has rank \d twice.*duplicates='first'"):
-            evaluate_lists("MRR@2", twice, target=TRUTH, **how)
-        found, counts = outcome("MRR@2", twice, duplicates="first", **how)
-        assert (found, counts["num_repeated"]) == ((1 / 2 + 1) / 3, len(more))
-    other = pd.concat([rows, rows[:2].assign(item=["w", "y"])])
+def test_first_keeps_the_best_rank_of_an_item():
+    """al's list is x, y; zoe, whose list repeats an item, has no ground truth."""
+    lists = {"user": ["al", "al", "al", "zoe", "zoe"], "item": [*"xxyww"], "score": [5, 2, 1, 2, 1]}
+    found = trm.evaluate_lists("MRR@2", lists, target={"al": ["y"]}, duplicates="first", complete=True)
+
+    assert (found["MRR@2"], found.num_repeated) == (1 / 2, 1)
+
+
+TWICE = pd.DataFrame({"user": ["al", "al", "bo"] * 2, "item": ["w", "x", "z"] * 2, "rank": [1, 2, 1] * 2})
+
+
+def test_first_takes_rows_of_equal_rank_and_item_for_one():
+    found = trm.evaluate_lists("MRR@2", TWICE, target={"al": ["x"], "bo": ["z"]}, duplicates="first", complete=True)
+
+    assert (found["MRR@2"], found.num_repeated) == ((1 / 2 + 1) / 2, 3)
+
+
+def test_first_refuses_another_item_at_the_same_rank():
+    lists = TWICE.assign(item=["w", "x", "z", "w", "y", "z"])
     with pytest.raises(ValueError, match=r"^lists, row [14], column 'rank': user 'al' has rank 2 twice.*a second list"):
-        evaluate_lists("MRR@2", other, target=TRUTH, duplicates="first", **how)
+        trm.evaluate_lists("MRR@2", lists, target={"al": ["x"]}, duplicates="first", complete=True)
 
 
-BIG = [2**63 + 1, 2**63 + 2, 2**64 - 1]
-BIG_LISTS = np.array([[5, -7], [-(2**63), -1], [-1, -1]])
-ROWS_ALONE = Interactions.from_columns([0, 1, 2], [2, 3, 0], num_users=4, num_items=4)
-FRAME_OF_ROWS = {"user": [0, 1, 1, 1], "item": [2, 0, 3, 1]}
+# ------------------------------------------------------------------------------------------------------------------ ids
 
 
-def test_ids():
-    """Ids of 64 bits, signed or not, are exact; only -1, None and NaN fill up lists; without ids rows are numbered."""
-    truth = {"user": np.array(BIG, np.uint64), "item": np.array([-7, -(2**63), -8])}
-    lists = dict(zip(BIG, [[-7], [-(2**63)], [5]], strict=True))
-    assert outcome("HR@1", lists, truth) == (2 / 3, {"num_users": 3, "num_unknown": 1})
-    counts = {"num_users": 3, "num_unserved": 1, "num_unknown": 1}
-    assert outcome("MRR@2", (BIG_LISTS, truth["user"]), truth) == ((0.5 + 1) / 3, counts)
-    for filler in (-1, None, math.nan):
-        lists = [["y", "x"], ["z", filler]]
-        for items in (lists, np.array(lists, dtype=object)):
-            found = outcome("MRR@2", (items, ["al", "bo"]), {"al": ["x"], "bo": ["z"]})
-            assert found == (0.75, {"num_users": 2, "num_unknown": 1})
-    counts |= {"num_skipped": 1}
-    assert outcome("MRR@2", (torch.tensor([[2, 9, -1], [0, 3, 1]]), [0, 1]), ROWS_ALONE) == (1.5 / 3, counts)
-    counts |= {"num_left_out": 1}
-    assert outcome("MRR@2", {0: [2, 9], 1: [0, 3, 1], 7: [1]}, ROWS_ALONE) == (1.5 / 3, counts)
-    named = ROWS_ALONE.with_ids(user_ids=torch.arange(4), item_ids=torch.arange(4))
-    assert value("MRR@2", FRAME_OF_ROWS, named) == 1.5 / 3
+def test_unsigned_ids_of_64_bits_are_exact():
+    users = np.array([2**63 + 1, 2**63 + 2, 2**64 - 1], np.uint64)
+    lists = {2**63 + 1: [-7], 2**63 + 2: [-(2**63)], 2**64 - 1: [5]}
+
+    assert value("HR@1", lists, {"user": users, "item": [-7, -(2**63), -8]}) == 2 / 3
 
 
-def test_recommendations_with_other_vocabularies_are_matched_by_id():
-    *_, test, found = made()
-    order = torch.randperm(NUM_USERS, generator=torch.Generator().manual_seed(2))
-    ids = test.user_ids.take(order), test.item_ids
-    other = trm.Recommendations(found.ids[order], found.scores[order], torch.arange(NUM_USERS), *ids)
-    same(evaluate_lists(NAMES, other, target=test, k=K), evaluate_lists(NAMES, found, target=test, k=K))
+BELOW_0 = np.array([[5, -7], [-(2**63), -1], [-1, -1]])
 
 
-def test_gains():
-    """Values of logs and frames and grades of dicts are gains; an item with a gain of 0 is not relevant."""
-    log = Log.from_frame(TRUTH | {"stars": [3, 1, 0, 2]}, value="stars")
-    found, counts = outcome("NDCG@2", {"al": ["y", "x"], "bo": ["z"], "eve": ["x"]}, log)
-    al = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
-    assert (found, counts) == ((al + 1) / 2, {"num_users": 2, "num_skipped": 1})
-    grades = {"al": {"x": 0, "y": 2, "z": 1}}
-    assert value("NDCG@2", {"al": ["z", "y"]}, grades) == (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3))
-    assert value("HR@1", {"al": ["x"]}, grades) == 0
-    frame = {"user": ["al"] * 3, "item": ["x", "x", "y"], "stars": [1, 5, 2]}
-    for reduce, gain in (("sum", 6), ("max", 5), ("last", 5)):
-        weighted = [trm.Recall(1, weighted=True)]
-        assert value(weighted, {"al": ["x"]}, frame, value="stars", values_reduce=reduce) == gain / (gain + 2)
-    twice = Log.from_frame({"user": ["al", "al"], "item": ["x", "x"], "stars": [1, 5]}, value="stars")
-    with pytest.raises(ValueError, match=r"with \[1, 5\]: values_reduce='sum', 'max' or 'last'"):
-        evaluate_lists("HR@1", {"al": ["y"]}, target=twice)
-    assert value("HR@1", {"al": ["x", "y"]}, {"al": ["y"]}, exclude=twice) == 1  # a history needs no rule
+def test_ids_below_0_other_than_the_padding_are_items():
+    """Lists 5, -7 and -2^63, and an empty one."""
+    assert value("MRR@2", (BELOW_0, [1, 2, 3]), {1: [-7], 2: [-(2**63)], 3: [-8]}) == (1 / 2 + 1 + 0) / 3
 
 
-def test_relevant_items_in_a_dict():
-    """They may be in any order or a set; users with none of them are rows without a relevant item."""
-    assert value("HR@2", {"al": ["y", "x"], "bo": ["z", "w"]}, {"al": {"x"}, "bo": ["q", "w"], "eve": []}) == 1
-    lists, target, graded = {0: [5, 1], 1: [3, 4]}, {0: [1], 1: []}, {0: {5: 0, 1: 2}, 1: []}
-    for action, expected in (("skip", 0.5), ("neg", 0.25), ("pos", 0.75)):
-        for truth in (target, graded):
-            found, counts = outcome("MRR@2", lists, truth, empty_target_action=action)
-            assert (found, counts["num_skipped"]) == (expected, 1)
-    with pytest.raises(ValueError, match="without a relevant item"):
-        evaluate_lists("MRR@2", lists, target=target, empty_target_action="error")
+@pytest.mark.parametrize("filler", [-1, None, math.nan])
+@pytest.mark.parametrize("make", [list, lambda lists: np.array(lists, dtype=object)], ids=["lists", "array"])
+def test_minus_1_and_missing_values_fill_up_lists(make, filler):
+    found = trm.evaluate_lists("HR@2", (make([["x"] * 2, ["z", filler]]), ["a", "b"]), target={"b": ["z"]})
+
+    assert (found["HR@2"], found.num_unknown) == (1, 2)  # a's x, twice
+
+
+def test_items_that_the_truth_lacks_keep_their_ranks():
+    assert value("MRR@2", {"al": ["new", "x"], "bo": ["z", "new"]}, {"al": ["x"], "bo": ["z"]}) == (1 / 2 + 1) / 2
+
+
+def test_items_that_the_truth_lacks_are_excluded_by_id():
+    assert value("MRR@2", {"bo": ["old", "z"]}, {"bo": ["z"]}, exclude={"bo": ["old"]}, complete=True) == 1
+
+
+def test_numbers_of_a_frame_match_numbers_of_a_vocabulary():
+    target = Interactions.from_columns([0, 1], [2, 3], user_ids=torch.arange(2), item_ids=torch.arange(4))
+
+    assert value("MRR@2", {"user": [0, 1, 1], "item": [2, 0, 3]}, target) == (1 + 1 / 2) / 2
+
+
+def test_titles_are_not_taken_apart():
+    """Entries of dicts and of cells of lists are items, even if their words are items of the other side."""
+    titles, words = ["Alien Resurrection", "Alien", "Resurrection"], ["Alien", "Resurrection"]
+
+    assert value("MRR@3", {"a": titles}, {"a": words}) == 1 / 2
+    assert value("MRR@3", {"user": ["a"], "item": [titles]}, {"a": words}) == 1 / 2
+    assert value("HR@1", {"a": titles}, {"user": ["a"], "item": [words]}) == 0
+
+
+# --------------------------------------------------------------------------------------------------------- ground truth
+
+
+def test_values_of_a_log_are_gains():
+    log = Log.from_frame({"user": ["al", "al"], "item": ["x", "y"], "value": [3, 1]})
+
+    assert value("NDCG@2", {"al": ["y", "x"]}, log) == (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
+
+
+def test_grades_of_a_dict_are_gains():
+    assert value("NDCG@2", {"al": ["z", "y"]}, {"al": {"y": 2, "z": 1}}) == (1 + 2 / math.log2(3)) / (
+        2 + 1 / math.log2(3)
+    )
+
+
+def test_an_item_of_grade_0_is_not_relevant():
+    assert value("HR@1", {"al": ["x"]}, {"al": {"x": 0, "y": 2}}) == 0
+
+
+REPEATED = {"user": ["al"] * 3, "item": ["x", "x", "y"], "value": [5, 1, 2]}
+
+
+@pytest.mark.parametrize(("rule", "gain"), [("sum", 5 + 1), ("max", 5), ("last", 1)])
+def test_values_reduce_says_the_gain_of_a_repeated_pair(rule, gain):
+    recall = trm.Recall(1, weighted=True)
+
+    assert value(recall, {"al": ["x"]}, REPEATED, values_reduce=rule) == gain / (gain + 2)
+
+
+def test_a_repeated_pair_without_a_rule_is_refused():
+    with pytest.raises(ValueError, match=r"with \[5, 1\]: values_reduce='sum', 'max' or 'last'"):
+        trm.evaluate_lists("HR@1", {"al": ["y"]}, target=Log.from_frame(REPEATED))
+
+
+def test_a_repeated_pair_of_an_exclusion_needs_no_rule():
+    exclude = Log.from_frame({"user": ["al", "al"], "item": ["x", "x"], "value": [5, 1]})
+
+    assert value("HR@1", {"al": ["x", "y"]}, {"al": ["y"]}, exclude=exclude) == 1
+
+
+def test_relevant_items_may_be_a_set():
+    assert value("HR@2", {"al": ["y", "x"], "bo": ["z", "w"]}, {"al": {"x"}, "bo": {"q", "w"}}) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------- exclusions
+
+READ_AGAIN = {"al": ["y", "x"], "bo": ["z"], "eve": ["y", "x"]}
+RELEVANT = {"al": ["x"], "bo": ["z"], "eve": ["x"]}
+
+
+def test_a_pair_in_truth_and_exclusions_is_refused():
+    with pytest.raises(
+        ValueError, match=r"1 \(user, item\) pair of target is also in exclude.*\['eve', 'x'\].*without"
+    ):
+        trm.evaluate_lists("HR@1", READ_AGAIN, target=RELEVANT, exclude={"eve": ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("miss", (1 / 2 + 1 + 0) / 3),
+        ("keep", (1 / 2 + 1 + 1 / 2) / 3),
+        ("without", (1 / 2 + 1) / 2),  # eve has no other relevant item
+    ],
+)
+def test_overlap_says_what_such_a_pair_is(overlap, expected):
+    options = {"exclude": {"eve": ["x"]}, "overlap": overlap, "complete": True}
+
+    assert value("MRR@2", READ_AGAIN, RELEVANT, **options) == expected
+
+
+def test_without_takes_items_of_a_mask_out_of_the_truth():
+    """Item x, of al and eve; al's y is at rank 1 where x is gone."""
+    target = Interactions.from_frame({"user": ["al", "al", "eve"], "item": ["x", "y", "x"]})
+    options = {"exclude": torch.tensor([True, False]), "overlap": "without", "complete": True}
+    found = trm.evaluate_lists("HR@1", {"al": ["x", "y"], "eve": ["x"]}, target=target, **options)
+
+    assert (found["HR@1"], found.num_users, found.num_skipped) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["clicked", "value", "rating"])
+@pytest.mark.parametrize("form", ["frame", "file", "Table", "Table with a value"])
+def test_values_of_excluded_pairs_are_not_read(form, name, tmp_path):
+    """Both pairs leave the list, also the one with the value 0."""
+    frame = pd.DataFrame({"user": ["al", "al"], "item": ["x", "z"], name: [1, 0]})
+    frame.to_csv(tmp_path / "had.csv", index=False)
+    forms = {
+        "frame": frame,
+        "file": tmp_path / "had.csv",
+        "Table": Table(frame),
+        "Table with a value": Table(frame, value=name),
+    }
+    found = trm.evaluate_lists(
+        "MRR", {"al": ["x", "z", "y"]}, target={"al": ["y"]}, exclude=forms[form], complete=True
+    )
+
+    assert found["MRR"] == 1
+    assert f"exclude: 2 pairs, not read: {name!r}\n" in str(found)
+
+
+# -------------------------------------------------------------------------------------------------------- text in files
+
+
+def write(path, *lines):
+    """Write lines of text, and return the path."""
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_lines_of_lightgcn_are_lists(tmp_path):
+    """Six numbers in a line are a user and five items, no line of a run."""
+    lists = write(tmp_path / "lists.txt", "0 5 3 9 1 2", "1 7 8 3 4 6")
+    truth = write(tmp_path / "truth.txt", "0 9 77", "1 8")
+
+    assert value("MRR@5", lists, truth) == (1 / 3 + 1 / 2) / 2
+
+
+def test_runs_and_qrels_of_trec_are_lists_and_truth(tmp_path):
+    run = write(tmp_path / "a.run", "al Q0 x 1 2.0 tag", "al Q0 y 2 1.0 tag")
+    found = trm.evaluate_lists("MRR@2", run, target=write(tmp_path / "a.qrels", "al 0 y 1"))
+
+    assert found["MRR@2"] == 1 / 2
+    assert found.unread == {}  # neither the rank and the tag of a run, nor the iteration of qrels
+
+
+def test_judgements_of_trec_below_0_are_not_relevant(tmp_path):
+    qrels = write(tmp_path / "a.qrels", "q 0 x 1", "q 0 y -2")
+
+    assert value("NDCG@2", {"q": ["x", "y"]}, qrels) == 1
+
+
+@pytest.mark.parametrize(
+    ("lists", "truth", "expected"),
+    [
+        (["7", "8"], ["7", "x9"], 1),  # 7 in a file of numbers is the same id as 7 in a file with text
+        (["x9", "7"], ["7", "8"], 1 / 2),
+        (["10", "8"], ["0a", "010"], 0),  # no lost zeros, which would be those of numbers
+        (["[REC]", '"[1, 2]"'], ["[REC]"], 1),
+    ],
+)
+def test_ids_of_text_files_are_what_is_written(lists, truth, expected, tmp_path):
+    lists = write(tmp_path / "lists.csv", "user,item", *(f"al,{item}" for item in lists))
+    truth = write(tmp_path / "truth.csv", "user,item", *(f"al,{item}" for item in truth))
+    exclude = write(tmp_path / "had.csv", "user,item", "al,5")
+
+    assert value("MRR@2", lists, truth, exclude=exclude, complete=True) == expected
+
+
+@pytest.mark.parametrize("column", ["user", "item"])
+@pytest.mark.parametrize("without_zeros", ["lists", "truth", "had"])
+def test_lost_zeros_are_refused(column, without_zeros, tmp_path):
+    """Ids that are 07 in one text file and 7 in another are an error that names both, not a miss."""
+    other = {"user": "item", "item": "user"}[column]
+    rows = {"lists": ["07,a", "10,a"], "truth": ["07,a", "10,a"], "had": ["07,b"]}
+    rows[without_zeros] = [row.lstrip("0") for row in rows[without_zeros]]
+    lists, truth, had = (write(tmp_path / f"{name}.csv", f"{column},{other}", *rows[name]) for name in rows)
+    with pytest.raises(ValueError, match=f"{column}.* 7, .*'07': leading zeros.*dtype=str"):
+        trm.evaluate_lists("MRR@1", lists, target=truth, exclude=had, complete=True)
+
+
+@pytest.mark.parametrize("separator", [" ", "  ", ", ", "|", ";"])
+@pytest.mark.parametrize("form", ["frame", "file"])
+def test_split_reads_the_ids_of_a_cell_in_order(form, separator, tmp_path):
+    lists = pd.DataFrame({"user": ["a", "b"], "item": [separator.join("xyz"), separator.join("zyx")]})
+    lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
+    table = Table(lists if form == "frame" else tmp_path / "lists.csv", split=separator if separator.strip() else " ")
+
+    assert value("MRR@3", table, {"a": ["z"], "b": ["y"]}) == (1 / 3 + 1 / 2) / 2
+
+
+def test_blanks_beside_a_separator_are_no_part_of_an_id():
+    lists = Table({"user": ["a"], "item": ["x | y"]}, split="|")
+
+    assert value("MRR@2", lists, {"a": ["y"]}) == 1 / 2
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+ROWS = {"user": ["al", "bo"], "item": ["x", "z"]}
+TWO = {"user": ["al", "al"], "item": ["x", "z"]}
+
+
+def ranked(*ranks):
+    return {"user": ["al", "al", "al", "bo"], "item": ["w", "x", "y", "z"], "rank": [*ranks]}
+
+
+def evaluate(lists, metric="HR@1", **options):
+    """Evaluate lists with the ground truth x, y of al, z of bo and x of eve, unless the options have another."""
+    target = Interactions.from_frame({"user": ["al", "al", "bo", "eve"], "item": ["x", "y", "z", "x"]})
+    return trm.evaluate_lists(metric, lists, **{"target": target, **options})
+
+
+REFUSED = [
+    # columns
+    (lambda: evaluate(Table(ROWS, item="itm")), "lists has no column 'itm'; did you mean 'item'"),
+    (lambda: evaluate({"usr": ["al"], "item": ["x"]}), "no column 'user' or 'user_id'; did you mean 'usr'"),
+    (lambda: evaluate({"u": ["al"], "i": ["x"]}), "no user of lists has ground truth: .* such as 'u'.*item= name"),
+    (lambda: evaluate(Table(ROWS, item=None)), "item=None is for label="),
+    (lambda: evaluate(TWO | {"place": [2, 1], "est": [2, 1]}), "columns that are not read: 'place', 'est'\\."),
+    (lambda: evaluate(Table(TWO | {"score": [1, 2]}, rank="score")), "upside down: pass score='score'"),
+    (lambda: evaluate(Table(TWO | {"rank": [1, 2]}, score="rank")), "upside down: pass rank='rank'"),
+    (lambda: evaluate(Table(TWO | {"p": [1, 2]}, score="p", split=" ")), "leave rank= and score= out"),
+    # lists
+    (lambda: evaluate([["x"]]), r"to say who the users are, pass \(lists, users\)"),
+    (lambda: evaluate(pl.DataFrame(ROWS).lazy()), r"not computed yet, LazyFrame: pass lists.collect\(\)"),
+    (lambda: evaluate((1, 2, 3)), "tuple of two"),
+    (lambda: evaluate({"al": {"x": 0.5}, "bo": ["x"]}), "a dict of scores for 'al' and a list without for 'bo'"),
+    (lambda: evaluate(([["x"], ["y"], ["z"]], ["al", "bo", "al"])), "two lists of user 'al', in rows 0 and 2"),
+    (lambda: evaluate(([["x"], ["y"]], ["al"])), "2 lists and 1 users"),
+    (lambda: evaluate((np.array(["x"]), ["al"])), r"lists must be \[users, K\]"),
+    (lambda: evaluate({"al": [("x", 0.9), ("y", 0.5)]}), r"tuple: take one field of each, \[cell\[0\] for"),
+    (lambda: evaluate({"al": "xyz"}), "each of the lists must be a list of item ids.*got str"),
+    (lambda: evaluate({}), "lists is empty"),
+    (lambda: evaluate({"user": [], "item": []}), "lists holds no rows"),
+    (lambda: evaluate({"user": ["al", None], "item": ["x", "y"]}), "column 'user' of lists holds a missing .*row 1"),
+    # ranks and repeats
+    (lambda: evaluate(ranked(1, 2, 4, 1)), r"row 2.*'al' has rank 4 after 2"),
+    (lambda: evaluate(ranked(2, 3, 4, 1)), r"row 0.*'al' has rank 2 as the best"),
+    (lambda: evaluate(ranked(0, 1, 2, 1)), r"row 0.*'al' has rank 0 as the best"),
+    (lambda: evaluate(ranked(1, 2, 1.5, 1)), r"holds 1.5 in row 2, which is no rank"),
+    (lambda: evaluate(ranked(1, 2, 10**12, 1)), r"holds 1000000000000 in row 2, which is no rank"),
+    (lambda: evaluate(TWICE), r"has rank \d twice.*duplicates='first'"),
+    (
+        lambda: evaluate({"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]}),
+        r"^lists, row 1, column 'item': user 'al' has item 'x' twice",
+    ),
+    (
+        lambda: evaluate({"al": ["new", "x", "new"]}),
+        "'al' has item 'new' twice.*='first' keeps only its first rank; .* pass one list per user",
+    ),
+    # ids
+    (lambda: evaluate({"user": [1], "item": [2]}), r"lists holds whole numbers \(1\), target's user_ids hold"),
+    (lambda: evaluate((BELOW_0, [1, 2, 3]), target={1: [-1], 2: [5]}), "-1 pads the lists .* but it is also an item"),
+    (lambda: evaluate({"a": ["x"], "u1 ": ["x"]}, target={"u1": ["x"]}), "such as 'a', but target has 'u1'"),
+    (
+        lambda: evaluate({"u": ["x"]}, target={"a": [], "u": ["x"]}, exclude={"u ": ["x"]}),
+        "no user of exclude .*such as 'u '.*such as 'a'",
+    ),
+    # options
+    (lambda: evaluate(ROWS, history=ROWS), "no option 'history': items that leave the lists are exclude="),
+    (lambda: evaluate(ROWS, train=ROWS), r"no option 'train': .* catalogue=Catalogue.from_interactions\(train\)"),
+    (lambda: evaluate(ROWS, compleet=True), "evaluate_lists has no option 'compleet'; did you mean 'complete'"),
+    (lambda: evaluate(ROWS, weight="relevant"), "no option 'weight'"),
+    (lambda: evaluate(ROWS, catalogue="train.csv"), "got str: .* trm.Log.from_file"),
+    (lambda: evaluate(ROWS, padding_idx=0), "padding_idx is a row number, but target has item_ids"),
+    (lambda: evaluate(ROWS, duplicates="last"), "duplicates must be one of 'error', 'first'"),
+    (lambda: evaluate({"al": ["y"]}, "AUROC", complete=True), r"AUROC compares all .*: pass scores, or embeddings$"),
+    # ground truth and exclusions
+    (lambda: evaluate(ROWS, target=3), "target must be Interactions, a Log, a Table, a frame, a matrix, .*, got int"),
+    (lambda: evaluate(ROWS, target=Interactions.from_frame(ROWS).select([0])), "pass the Interactions whole"),
+    (lambda: evaluate(ROWS, target=Path("nowhere.csv")), "nowhere.csv"),
+    (lambda: evaluate(ROWS, target={"al": ["x"], "bo": []}, empty_target_action="error"), "without a relevant item"),
+    (lambda: evaluate(ROWS, exclude=torch.zeros(5, dtype=torch.bool)), r"exclude must be Interactions, bool \[3\]"),
+    (
+        lambda: evaluate(ROWS, target=ROWS, exclude=ROWS, overlap="without"),
+        "all pairs of target are also in exclude: .* nothing to evaluate",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_bad_arguments_are_refused_with_the_cure(call, message):
+    with pytest.raises((ValueError, TypeError, OSError), match=message):
+        call()
+
+
+def test_several_ids_in_a_cell_without_split_are_shown():
+    users = [*"abcdefghij"]
+    lists = {"user": users, "item": ["x y"] * 10}
+    with pytest.raises(ValueError, match=re.escape("such as 'x y', those of target such as 'x': are these ids")):
+        trm.evaluate_lists("MRR@3", lists, target={"user": users, "item": ["x"] * 10}, complete=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- whole calls
 
 
 def test_batches_change_nothing(monkeypatch):
@@ -405,282 +687,63 @@ def test_batches_change_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(4)
     lists = {n: torch.randperm(50, generator=generator)[: 3 + n % 11].tolist() for n in range(60)}
     truth = {n: [n % 50, (n + 7) % 50] for n in range(60)}
-    had = {n: [(n + 20) % 50] for n in range(60)}
-    options = {"target": truth, "exclude": had, "k": [1, 5]}
-    whole = evaluate_lists([*NAMES, "RPrecision"], lists, **options)
+    options = {"target": truth, "exclude": {n: [(n + 20) % 50] for n in range(60)}, "k": [1, 5]}
+    whole = trm.evaluate_lists([*NAMES, "RPrecision"], lists, **options)
     monkeypatch.setattr(ListSource, "memory", 50 * ENTRY_BYTES)
-    shown = []
-    parts = evaluate_lists([*NAMES, "RPrecision"], lists, progress=lambda *done: shown.append(done), **options)
-    same(parts, whole)
-    same(parts.standard_errors, whole.standard_errors)
-    assert len(shown) > 10
-    assert shown[-1] == (60, 60)
+    in_batches = trm.evaluate_lists([*NAMES, "RPrecision"], lists, **options)
+
+    assert numbers(in_batches) == near(whole)
+    assert numbers(in_batches.standard_errors) == near(whole.standard_errors)
 
 
-def test_a_short_list_is_whole_in_every_batch(monkeypatch):
+def test_progress_is_told_the_users_done_after_each_batch(monkeypatch):
+    monkeypatch.setattr(ListSource, "memory", 50 * ENTRY_BYTES)
+    told, lists = [], {n: [n] for n in range(60)}
+    trm.evaluate_lists("HR@1", lists, target=lists, progress=lambda *done: told.append(done))
+
+    assert len(told) > 1
+    assert told[-1] == (60, 60)
+
+
+@pytest.mark.parametrize("entries", [2**19, 1], ids=["one batch", "a batch for each user"])
+def test_a_short_list_is_whole_in_every_batch(entries, monkeypatch):
     """A list shorter than the R ranks of RPrecision has no more items, whichever users are in the same batch."""
-    for cells in (2**19, 1):
-        monkeypatch.setattr(ListSource, "memory", cells * ENTRY_BYTES)
-        truth = {"al": [*"xpq"], "bo": ["u"]}
-        assert value("RPrecision", {"al": [*"xyz"], "bo": [*"uvwxyz"]}, truth, exclude={"al": ["y"]}) == (1 / 3 + 1) / 2
+    monkeypatch.setattr(ListSource, "memory", entries * ENTRY_BYTES)
+    lists, truth = {"al": [*"xyz"], "bo": [*"uvwxyz"]}, {"al": [*"xpq"], "bo": ["u"]}
+
+    assert value("RPrecision", lists, truth, exclude={"al": ["y"]}) == (1 / 3 + 1) / 2
 
 
-def test_collections_are_cloned_and_processes_are_not_synchronised():
-    """A collection is cloned; other processes are not asked, because each evaluates its own lists."""
+def test_a_collection_is_cloned():
     collection = trm.RecMetricCollection(["HR"], k=1, prefix="val/")
-    found = evaluate_lists(collection, {"al": ["x"]}, target=TRUTH)
-    assert found == {"val/HR@1": pytest.approx(1 / 3)}
-    assert collection["HR@1"].update_count == 0
-    with pytest.raises(KeyError, match=r"no result has the key 'val/RH@1'; did you mean 'val/HR@1'"):
-        found["val/RH@1"]
-    assert found.get("val/RH@1") is None
+    found = trm.evaluate_lists(collection, {"al": ["x"]}, target={"al": ["x"], "bo": ["x"]})
 
-    def alone(*_):
+    assert found == {"val/HR@1": 1 / 2}
+    assert collection["HR@1"].update_count == 0
+
+
+def test_other_processes_are_not_asked():
+    """Each process evaluates its own lists."""
+
+    def sync(*_):
         raise AssertionError("asked another process")
 
-    options = {"distributed_available_fn": lambda: True, "dist_sync_fn": alone}
-    assert value("HR@1", {"al": ["x"]}, **options) == 1 / 3
+    options = {"distributed_available_fn": lambda: True, "dist_sync_fn": sync}
+    assert value("HR@1", {"al": ["x"]}, {"al": ["x"]}, **options) == 1
 
 
-OVERLAP = {"al": ["x", "y"], "bo": ["z", "y"], "eve": ["y", "x"]}
-HAD = {"user": ["eve", "al"], "item": ["x", "y"]}
+# ------------------------------------------------------------------------------------------------- tensors, row numbers
 
-
-def test_a_pair_in_truth_and_history_is_an_error():
-    with pytest.raises(
-        ValueError, match=r"1 \(user, item\) pair of target is also in exclude.*\['eve', 'x'\].*without"
-    ):
-        evaluate_lists("HR@1", OVERLAP, target=TRUTH, exclude={"eve": ["x"]})
-
-
-@pytest.mark.parametrize(("overlap", "expected"), [("miss", (1 / 2 + 1 + 0) / 3), ("keep", (1 / 2 + 1 + 1 / 2) / 3)])
-def test_overlap_says_what_such_a_pair_is(overlap, expected):
-    lists, target = {"al": ["y", "x"], "bo": ["z"], "eve": ["y", "x"]}, {"al": ["x"], "bo": ["z"], "eve": ["x"]}
-    had = {"exclude": {"eve": ["x"]}, "complete": True}
-
-    assert value("MRR@2", lists, target, overlap=overlap, **had) == expected
-
-
-@pytest.mark.parametrize("form", ["interactions", "frames", "logs", "files", "dicts"])
-def test_such_pairs_are_taken_out_of_truth_in_any_form(form, tmp_path):
-    """Pairs al, y and eve, x: as with a ground truth without them."""
-    truth, seen = Interactions.from_frame(TRUTH), Interactions.from_frame(HAD)
-    how = {"k": 2, "complete": True}
-    expected = evaluate_lists(NAMES, OVERLAP, target=truth.without(seen), exclude=seen, **how)
-    paths = tmp_path / "truth.csv", tmp_path / "had.csv"
-    for frame, path in zip((TRUTH, HAD), paths, strict=True):
-        pd.DataFrame(frame).to_csv(path, index=False)
-    target, exclude = {
-        "interactions": (truth, seen),
-        "frames": (TRUTH, (HAD, seen)),
-        "logs": (Log.from_frame(TRUTH), Log.from_frame(HAD)),
-        "files": paths,
-        "dicts": ({"al": ["x", "y"], "bo": ["z"], "eve": ["x"]}, {"eve": ["x"], "al": ["y"]}),
-    }[form]
-    found = evaluate_lists(NAMES, OVERLAP, target=target, exclude=exclude, overlap="without", **how)
-
-    same(found, expected)
-    assert found.counts() | {"num_excluded": 2} == expected.counts()
-
-
-def test_items_of_a_mask_are_taken_out_of_truth():
-    mask = torch.tensor([True, False, False])  # item x
-    counts = {"num_users": 2, "num_skipped": 1, "num_left_out": 1}
-
-    assert outcome("HR@2", OVERLAP, Interactions.from_frame(TRUTH), exclude=mask, overlap="without", complete=True) == (
-        1,
-        counts,
-    )
-
-
-def test_lines_of_lightgcn_and_trec(tmp_path):
-    """Six numbers are a list, no run. Judgements below 0 are 0, as in trec_eval."""
-    lists, truth = write(tmp_path / "lists.txt", "0 5 3 9 1 2|1 7 8 3 4 6"), write(tmp_path / "truth.txt", "0 9 77|1 8")
-    assert value("MRR@5", lists, truth) == (1 / 3 + 1 / 2) / 2
-    run, qrels = write(tmp_path / "a.run", "al Q0 x 1 2.0 t|al Q0 y 2 1.0 t"), write(tmp_path / "a.qrels", "al 0 y 1")
-    assert value("MRR@2", run, qrels) == 1 / 2
-    assert value("NDCG@2", {"q": ["x", "y"]}, write(tmp_path / "b.qrels", "q 0 x 1|q 0 y -2")) == 1
-    with pytest.raises(ValueError, match="1 of 2 rows repeat a user and an item"):
-        evaluate_lists("MRR@5", {"q": ["x"]}, target=write(tmp_path / "b.qrels", "q 0 x 1|q 0 x 2"))
-
-
-@pytest.mark.parametrize(
-    ("lists", "truth", "expected"),
-    [
-        ("7|8", "7|x9", 1),
-        ("x9|7", "7|8", 1 / 2),
-        ("10|8", "0a|010", 0),  # no lost zeros, which would be those of numbers
-        ('[REC]|"[1, 2]"', "[REC]", 1),
-    ],
-)
-def test_ids_of_text_files_are_what_is_written(lists, truth, expected, tmp_path):
-    """7 in a file of numbers is the same id as 7 in a file with text."""
-    paths = []
-    for name, items in {"lists": lists, "truth": truth, "seen": "5"}.items():
-        paths.append(write(tmp_path / f"{name}.csv", "|al,".join(["user,item", *items.split("|")])))
-    assert value("MRR@2", paths[0], paths[1], exclude=paths[2], complete=True) == expected
-
-
-@pytest.mark.parametrize("column", ["user", "item"])
-@pytest.mark.parametrize("cut", ["lists", "truth", "seen"])
-def test_lost_zeros_are_refused(column, cut, tmp_path):
-    """Ids that are written 07 in one text file and 7 in another are an error that names both, not a miss."""
-    paths = {}
-    for name, ids in {"lists": ["07", "10"], "truth": ["07", "10"], "seen": ["07"]}.items():
-        texts = [id_.lstrip("0") for id_ in ids] if name == cut else ids
-        other = {"user": "item", "item": "user"}[column]
-        lines = [f"{text},{'b' if name == 'seen' else 'a'}" for text in texts]
-        paths[name] = write(tmp_path / f"{name}.csv", "|".join([f"{column},{other}", *lines]))
-    with pytest.raises(ValueError, match=f"{column}.* 7, .*'07': leading zeros.*dtype=str"):
-        evaluate_lists("MRR@1", paths["lists"], target=paths["truth"], exclude=paths["seen"], complete=True)
-
-
-ROWS = {"user": ["al", "bo"], "item": ["x", "z"]}
-TWO = {"user": ["al", "al"], "item": ["x", "z"]}
-
-
-def bad(lists, message, metric="HR@1", **options):
-    return pytest.param(metric, lists, options, message, id=message)
-
-
-def ranked(*ranks):
-    return {"user": ["al", "al", "al", "bo"], "item": ["w", "x", "y", "z"], "rank": [*ranks]}
-
-
-BAD = [
-    bad(ROWS, "lists has no column 'itm'; did you mean 'item'", item="itm"),
-    bad({"usr": ["al"], "item": ["x"]}, "lists has no column 'user' or 'user_id'; did you mean 'usr'"),
-    bad({"u": ["al"], "i": ["x"]}, "no user of lists has ground truth: users are such as 'u'.*item= name"),
-    bad(ROWS, "item=None is for label=", item=None),
-    bad(TWO | {"place": [2, 1], "est": [2, 1]}, "columns that are not read: 'place', 'est'\\."),
-    bad([["x"]], r"to say who the users are, pass \(lists, users\)"),
-    bad(pl.DataFrame(ROWS).lazy(), r"not computed yet, LazyFrame: pass lists.collect\(\)"),
-    bad((1, 2, 3), "tuple of two"),
-    bad(ROWS, "no option 'history': items that leave the lists are exclude=", history=TRUTH),
-    bad(ROWS, r"no option 'train': .* catalogue=Catalogue.from_interactions\(train\)", train=TRUTH),
-    bad(ROWS, "evaluate_lists has no option 'compleet'; did you mean 'complete'", compleet=True),
-    bad(ROWS, "no option 'weight'", weight="relevant"),
-    bad(ROWS, "got str: .* trm.Log.from_file", catalogue="train.csv"),
-    bad({"user": ["al", None], "item": ["x", "y"]}, "column 'user' of lists holds a missing value.*row 1"),
-    bad(([["x"], ["y"], ["z"]], ["al", "bo", "al"]), "two lists of user 'al', in rows 0 and 2"),
-    bad(([["x"], ["y"]], ["al"]), "2 lists and 1 users"),
-    bad((np.array(["x"]), ["al"]), r"lists must be \[users, K\]"),
-    bad({"al": [("x", 0.9), ("y", 0.5)]}, r"tuple: take one field of each, \[cell\[0\] for"),
-    bad({"al": "xyz"}, "each of the lists must be a list of item ids.*got str"),
-    bad({}, "lists is empty"),
-    bad({"user": [], "item": []}, "lists holds no rows"),
-    bad({"al": ["y"]}, r"AUROC compares all .*: pass scores, or embeddings$", "AUROC", complete=True),
-    bad(ranked(1, 2, 4, 1), r"rows? 2.*'al' has rank 4 after 2", rank="rank"),
-    bad(ranked(2, 3, 4, 1), r"row 0.*'al' has rank 2 as the best", rank="rank"),
-    bad(ranked(0, 1, 2, 1), r"row 0.*'al' has rank 0 as the best", rank="rank"),
-    bad(ranked(1, 2, 1.5, 1), r"holds 1.5 in row 2, which is no rank", rank="rank"),
-    bad(ranked(1, 2, 10**12, 1), r"holds 1000000000000 in row 2, which is no rank", rank="rank"),
-    bad(
-        {"user": ["zoe", "al", "bo", "zoe", "al"], "item": [*"xxzxx"], "score": [1, 2, 3, 4, 5]},
-        r"^lists, row 1, column 'item': user 'al' has item 'x' twice",
-        score="score",
-    ),
-    bad(
-        {"al": ["new", "x", "new"]},
-        "'al' has item 'new' twice.*='first' keeps only its first rank; .* pass one list per user",
-    ),
-    bad(
-        (BIG_LISTS, BIG),
-        "-1 pads the lists of a dict or a tuple, but it is also an item of target",
-        target={"user": BIG, "item": [-1, -7, 5]},
-    ),
-    bad({"user": [1], "item": [2]}, r"column 'user' of lists holds whole numbers \(1\), target's user_ids hold text"),
-    bad(ROWS, "all pairs of target are also in exclude: .* nothing to evaluate", exclude=TRUTH, overlap="without"),
-    bad(ROWS, "target must be Interactions, a Log, a Table, a frame, a matrix, a dict or a file, got int", target=3),
-    bad(ROWS, "pass the Interactions whole", target=Interactions.from_frame(ROWS).select([0])),
-    bad(ROWS, "nowhere.csv", target=Path("nowhere.csv")),
-    bad(ROWS, r"exclude must be Interactions, bool \[3\]", exclude=torch.zeros(5, dtype=torch.bool)),
-    bad(ROWS, "padding_idx is a row number, but target has item_ids", padding_idx=0),
-    bad(ROWS, "duplicates must be one of 'error', 'first'", duplicates="last"),
-    bad(TWO | {"score": [2, 1], "label": [1, -1]}, "label below 0", target=None, label="label", score="score"),
-    bad({"a": ["x"], "u1 ": ["x"]}, r"such as 'a', but target has 'u1'", target={"u1": ["x"]}),
-    bad(
-        {"u": ["x"]},
-        "no user of exclude .*such as 'u '.*such as 'a'",
-        target={"a": [], "u": ["x"]},
-        exclude={"u ": ["x"]},
-    ),
-]
-
-
-@pytest.mark.parametrize(("metric", "lists", "options", "message"), BAD)
-def test_bad_input_names_the_cure(metric, lists, options, message):
-    with pytest.raises((ValueError, TypeError, OSError), match=message):
-        evaluate_lists(metric, lists, **{"target": Interactions.from_frame(TRUTH), **options})
-
-
-IDS = [f"B{number:03}" for number in range(40)]
-
-
-@pytest.mark.parametrize("separator", [" ", "  ", ", ", "|", ";"])
-def test_several_ids_in_a_cell(separator, tmp_path):
-    """`split=` reads the ids of a cell in order, also in the ground truth."""
-    cells = [separator.join((IDS[row - 1], IDS[row], "unknown")) for row in range(40)]
-    lists, truth = pd.DataFrame({"user": IDS, "item": cells}), {"user": IDS, "item": IDS}
-    lists.to_csv(tmp_path / "lists.csv", index=False, quoting=1)
-    split = separator if separator.strip() else " "
-    for table in (lists, tmp_path / "lists.csv"):
-        with pytest.raises(ValueError, match=re.escape(f"such as {cells[0]!r}, those of target such as 'B000'")):
-            evaluate_lists("MRR@3", table, target=truth, complete=True)
-        assert value("MRR@3", table, truth, split=split) == 0.5
-    blanks = lists.assign(item=lists.item.str.replace(separator, f" {separator} "))
-    assert separator == " " or value("MRR@3", blanks, truth, split=separator) == 0.5
-    known = {"user": IDS, "item": [separator.join((IDS[row], IDS[row - 1])) for row in range(40)]}
-    assert value("Recall@1", pd.DataFrame(truth), known, split=separator) == 0.5
-    with pytest.raises(ValueError, match="leave rank= and score= out"):
-        evaluate_lists("HR@1", lists.assign(p=1.0), target=truth, split=separator, score="p")
-
-
-def test_titles_are_not_taken_apart():
-    """Entries of dicts and of cells of lists are items, even if their words are items of the other side."""
-    users = [*"abcdef"]
-    titles, words = ["Alien Resurrection", "Alien", "Resurrection"], ["Alien", "Resurrection"]
-    lists, target = dict.fromkeys(users, titles), dict.fromkeys(users, words)
-    cells = {"user": users, "item": [titles] * 6}
-    for table in (lists, cells):
-        assert value("MRR@3", table, target) == 0.5
-        assert value("HR@1", table, {"user": users, "item": [words] * 6}) == 0
-
-
-KNOWN = {"user": ["al", "al"], "item": ["x", "z"]}
-"""Items that al had."""
-
-
-@pytest.mark.parametrize("name", ["clicked", "value", "rating"])
-def test_excluded_pairs_have_no_values(name, tmp_path):
-    """All pairs of a table leave the lists, whatever its other columns hold; the counts name these columns."""
-    frame = pd.DataFrame(KNOWN | {name: [1, 0]})
-    frame.to_csv(tmp_path / "known.csv", index=False)
-    for exclude in (frame, tmp_path / "known.csv", trm.Table(frame), trm.Table(frame, value=name)):
-        found = evaluate_lists("MRR", {"al": ["x", "z", "y"]}, target={"al": ["y"]}, exclude=exclude, complete=True)
-
-        assert found["MRR"] == 1
-        assert f"exclude: 2 pairs, not read: {name!r}\n" in str(found)
-
-
-# ------------------------------------------------------------------------------------------------ tensors, row numbers
-
-ROWS = Interactions.from_columns([0, 1, 2], [2, 3, 3], num_users=3, num_items=5)
-DENSE = torch.zeros(3, 5).index_put((ROWS.users, ROWS.items), torch.ones(3))
+TRUTH_OF_ROWS = Interactions.from_columns([0, 1, 2], [2, 3, 3], num_users=3, num_items=5)
 TOP = torch.tensor([[0, 2], [3, 1], [4, 0]]), torch.arange(3)
 """Lists of three users, of which the first two hold a relevant item, at rank 2 and 1."""
+DENSE = torch.tensor([[0, 0, 1.0, 0, 0], [0, 0, 0, 1.0, 0], [0, 0, 0, 1.0, 0]])
 
 
 @pytest.mark.parametrize(
     "target",
-    [
-        torch.tensor([[0, 1, 2], [2, 3, 3]]),
-        DENSE > 0,
-        DENSE.numpy(),
-        DENSE.double(),
-        DENSE.to_sparse(),
-    ],
-    ids=["edge_index", "bool", "numpy", "graded", "sparse"],
+    [torch.tensor([[0, 1, 2], [2, 3, 3]]), DENSE > 0, DENSE.numpy(), DENSE.double(), DENSE.to_sparse(), TRUTH_OF_ROWS],
+    ids=["edge_index", "bool", "numpy", "graded", "sparse", "interactions"],
 )
 def test_tensors_are_ground_truths(target):
     """The first call of a graph user: top-k ids beside an edge_index."""
@@ -688,114 +751,108 @@ def test_tensors_are_ground_truths(target):
 
 
 @pytest.mark.parametrize(
-    "exclude", [torch.tensor([[0, 2], [0, 4]]), torch.eye(3, 5) > 2, torch.tensor([True, *[False] * 4])]
+    ("exclude", "expected"),
+    [
+        (torch.tensor([[0, 2], [0, 4]]), (1 + 1 + 0) / 3),  # edges: user 0 had item 0
+        (torch.eye(3, 5) > 0, (1 + 1 + 0) / 3),  # a matrix of users and items
+        (torch.tensor([True, False, False, False, False]), (1 + 1 + 0) / 3),  # a mask of items
+        (torch.eye(3, 5) > 2, (1 / 2 + 1 + 0) / 3),  # nothing
+    ],
 )
-def test_tensors_are_exclusions(exclude):
-    """Edges, a matrix of users and items, a mask of items: as in `evaluate`."""
-    removes = exclude.any()
-    expected = {True: (1 + 1 + 0) / 3, False: (1 / 2 + 1 + 0) / 3}
-
-    assert value("MRR@2", TOP, ROWS, exclude=exclude, complete=True) == expected[bool(removes)]
+def test_tensors_are_exclusions(exclude, expected):
+    assert value("MRR@2", TOP, TRUTH_OF_ROWS, exclude=exclude, complete=True) == expected
 
 
-@pytest.mark.parametrize("shape", [(3, 2), (3,), (), (2, 3, 4)])
-def test_ids_in_rows_are_no_ground_truth(shape):
-    with pytest.raises(TypeError, match=r"target must be Interactions, .* a matrix, .*from_padded\(ids, num_items\)"):
-        evaluate_lists("HR@2", TOP, target=torch.ones(shape, dtype=torch.int64))
+def test_dicts_hold_row_numbers_where_the_target_has_no_ids():
+    """User 7 and item 9 are beyond its rows."""
+    lists = {0: [9, 2], 1: [3, 1], 7: [1]}
 
-
-def test_two_rows_of_ids_beside_lists_of_two_users_are_ambiguous():
-    with pytest.raises(TypeError, match="is an edge_index or rows of items"):
-        evaluate_lists("HR@2", (TOP[0][:2], TOP[1][:2]), target=torch.tensor([[1, 2], [3, 0]]))
-
-
-def with_ids(interactions):
-    return interactions.with_ids(user_ids=torch.arange(3), item_ids=torch.arange(5))
-
-
-LISTS_OF_ROWS = {user: items.tolist() for user, items in enumerate(TOP[0])}
-BESIDE = {
-    "table of lists": (ROWS, {"user": [0], "item": [2]}, {}, "lists has user_ids, target has none"),
-    "recommendations": (
-        with_ids(ROWS),
-        trm.recommend(torch.eye(3), torch.eye(5, 3), 2),
-        {},
-        "target has .* lists has none",
-    ),
-    "dict to exclude": (ROWS, LISTS_OF_ROWS, {"exclude": {0: [0]}}, "exclude has user_ids, target has none"),
-    "table to exclude": (
-        ROWS,
-        LISTS_OF_ROWS,
-        {"exclude": {"user": [0], "item": [0]}},
-        "exclude has user_ids, target has",
-    ),
-    "rows to exclude": (with_ids(ROWS), LISTS_OF_ROWS, {"exclude": ROWS}, "target has user_ids, exclude has none"),
-    "second to exclude": (ROWS, LISTS_OF_ROWS, {"exclude": (ROWS, {0: [0]})}, r"exclude\[1\] has user_ids, target has"),
-    "rows of a catalogue": (
-        with_ids(ROWS),
-        LISTS_OF_ROWS,
-        {"catalogue": trm.Catalogue(5)},
-        "target has item_ids, the cat",
-    ),
-    "catalogue": (
-        ROWS,
-        LISTS_OF_ROWS,
-        {"catalogue": trm.Catalogue(5, item_ids=range(5))},
-        "the catalogue has item_ids",
-    ),
-}
-
-
-@pytest.mark.parametrize(("target", "lists", "options", "message"), BESIDE.values(), ids=BESIDE)
-def test_row_numbers_are_no_ids(target, lists, options, message):
-    """Whole numbers as ids beside row numbers are an error that names both, in both directions."""
-    with pytest.raises(ValueError, match=f"{message}.* row 5 could mean two "):
-        evaluate_lists("HR@1", lists, target=target, complete=True, **options)
+    assert value("MRR@2", lists, TRUTH_OF_ROWS) == (1 / 2 + 1 + 0) / 3
 
 
 def test_row_numbers_below_0_are_padding():
-    lists = torch.tensor([[-2, 2], [-5, 3], [-1, 3]]), torch.arange(3)
-
-    assert value("HR@1", lists, ROWS) == 1
-
-
-def test_rows_of_users_below_0_are_refused():
-    with pytest.raises(ValueError, match="the users of lists hold -1: row numbers are 0 or more"):
-        evaluate_lists("HR@1", {-1: [2], 0: [3]}, target=ROWS)
-
-
-@pytest.mark.parametrize("shape", [(2, 5), (3, 9)])
-def test_exclusions_of_other_rows_are_refused(shape):
-    exclude = Interactions.from_columns([0], [1], num_users=shape[0], num_items=shape[1])
-    with pytest.raises(ValueError, match=r"exclude has \d (user|item)s, target has \d: their rows are not the same"):
-        evaluate_lists("HR@1", TOP, target=ROWS, exclude=exclude)
+    assert value("HR@1", (torch.tensor([[-2, 2], [-5, 3], [-1, 3]]), torch.arange(3)), TRUTH_OF_ROWS) == 1
 
 
 def test_a_mask_is_in_the_order_of_targets_items_beside_a_catalogue():
     """a is removed from both lists; the catalogue has another order."""
     target = Interactions.from_columns(["u", "v"], ["d", "c"], user_ids=["u", "v"], item_ids=["d", "c", "b", "a"])
     options = {"exclude": torch.tensor([False, False, False, True]), "catalogue": trm.Catalogue(4, item_ids=[*"abcd"])}
-    found = evaluate_lists("MRR", {"u": [*"adb"], "v": [*"acb"]}, target=target, k=3, complete=True, **options)
 
-    assert found["MRR@3"] == 1
+    assert value("MRR@3", {"u": [*"adb"], "v": [*"acb"]}, target, complete=True, **options) == 1
+
+
+WITH_IDS = TRUTH_OF_ROWS.with_ids(user_ids=torch.arange(3), item_ids=torch.arange(5))
+LISTS_OF_ROWS = {0: [0, 2], 1: [3, 1], 2: [4, 0]}
+FRAME_OF_ROWS = {"user": [0], "item": [0]}
+
+
+@pytest.mark.parametrize(
+    ("target", "lists", "options", "message"),
+    [
+        (TRUTH_OF_ROWS, FRAME_OF_ROWS, {}, "lists has user_ids, target has none"),
+        (WITH_IDS, trm.recommend(torch.eye(3), torch.eye(5, 3), 2), {}, "target has .* lists has none"),
+        (TRUTH_OF_ROWS, LISTS_OF_ROWS, {"exclude": {0: [0]}}, "exclude has user_ids, target has none"),
+        (TRUTH_OF_ROWS, LISTS_OF_ROWS, {"exclude": FRAME_OF_ROWS}, "exclude has user_ids, target has"),
+        (WITH_IDS, LISTS_OF_ROWS, {"exclude": TRUTH_OF_ROWS}, "target has user_ids, exclude has none"),
+        (TRUTH_OF_ROWS, LISTS_OF_ROWS, {"exclude": (TRUTH_OF_ROWS, {0: [0]})}, r"exclude\[1\] has user_ids, target"),
+        (WITH_IDS, LISTS_OF_ROWS, {"catalogue": trm.Catalogue(5)}, "target has item_ids, the cat"),
+        (TRUTH_OF_ROWS, LISTS_OF_ROWS, {"catalogue": trm.Catalogue(5, item_ids=range(5))}, "catalogue has item_ids"),
+    ],
+)
+def test_ids_beside_row_numbers_are_refused(target, lists, options, message):
+    with pytest.raises(ValueError, match=f"{message}.* row 5 could mean two "):
+        trm.evaluate_lists("HR@1", lists, target=target, complete=True, **options)
+
+
+OF_ANOTHER_SIZE = [
+    (Interactions.from_columns([0], [1], num_users=2, num_items=5), "exclude has 2 users, target has 3"),
+    (Interactions.from_columns([0], [1], num_users=3, num_items=9), "exclude has 9 items, target has 5"),
+]
+
+
+@pytest.mark.parametrize(("exclude", "message"), OF_ANOTHER_SIZE)
+def test_exclusions_of_another_size_are_refused(exclude, message):
+    with pytest.raises(ValueError, match=f"{message}: their rows are not the same"):
+        trm.evaluate_lists("HR@1", TOP, target=TRUTH_OF_ROWS, exclude=exclude)
+
+
+def test_rows_of_users_below_0_are_refused():
+    with pytest.raises(ValueError, match="the users of lists hold -1: row numbers are 0 or more"):
+        trm.evaluate_lists("HR@1", {-1: [2], 0: [3]}, target=TRUTH_OF_ROWS)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3,), (), (2, 3, 4)])
+def test_ids_in_rows_are_no_ground_truth(shape):
+    with pytest.raises(TypeError, match=r"target must be Interactions, .* a matrix, .*from_padded\(ids, num_items\)"):
+        trm.evaluate_lists("HR@2", TOP, target=torch.ones(shape, dtype=torch.int64))
+
+
+def test_two_rows_of_ids_beside_lists_of_two_users_are_ambiguous():
+    lists = torch.tensor([[0, 2], [3, 1]]), torch.arange(2)
+    with pytest.raises(TypeError, match="is an edge_index or rows of items"):
+        trm.evaluate_lists("HR@2", lists, target=torch.tensor([[1, 2], [3, 0]]))
+
+
+WITHOUT_LISTS = {
+    "an evaluation": trm.evaluate_lists("MRR@2", TOP, target=TRUTH_OF_ROWS),
+    "a number of a user": {0: torch.tensor(1)},
+    "a Series": pd.Series({0: [1]}),
+    "a Series of polars": pl.Series([[1]]),
+}
 
 
 @pytest.mark.parametrize("place", ["lists", "target", "exclude"])
-@pytest.mark.parametrize("kind", ["an evaluation", "tensors of one number", "a Series", "a Series of polars"])
+@pytest.mark.parametrize("kind", WITHOUT_LISTS)
 def test_objects_without_lists_are_refused(kind, place):
-    pl = pytest.importorskip("polars")
-    wrong = {
-        "an evaluation": evaluate_lists("MRR@2", TOP, target=ROWS),
-        "tensors of one number": {0: torch.tensor(1)},
-        "a Series": pd.Series({0: [1]}),
-        "a Series of polars": pl.Series([[1]]),
-    }[kind]
+    arguments = {"lists": TOP, "target": TRUTH_OF_ROWS, place: WITHOUT_LISTS[kind]}
     with pytest.raises(TypeError, match=r"must be a list|is a Series: if it holds the items of each user, pass "):
-        evaluate_lists("MRR@2", **{"lists": TOP, "target": ROWS, place: wrong})
+        trm.evaluate_lists("MRR@2", **arguments)
 
 
-pytest.importorskip("pyarrow")
-FRAME = pd.DataFrame(
+# ------------------------------------------------------------------------------------------------- sessions with labels
+
+SESSIONS = pd.DataFrame(
     {
         "session": ["s", "t", "s", "t", "s", "u"],
         "item": ["a", "a", "b", "c", "c", "a"],
@@ -803,112 +860,108 @@ FRAME = pd.DataFrame(
         "clicked": [0, 0, 0, 1, 1, 0],
     }
 )
-OPTIONS = {"user": "session", "label": "clicked"}
+"""Session s has its click at rank 2 of 3, t at rank 2 of 2, and u has none."""
 
 
-def forms_of_frame(frame, folder):
-    """Return a frame, and paths of files that hold it."""
-    frame.to_parquet(folder / "sessions.parquet")
-    frame.to_csv(folder / "sessions.csv", index=False)
-    return frame, folder / "sessions.parquet", folder / "sessions.csv"
+def of_sessions(metric, frame=SESSIONS, score="score", label="clicked", columns=(), **options):
+    table = Table(frame, user="session", score=score, **dict(columns))
+    return trm.evaluate_lists(metric, table, label=label, **options)
 
 
-def test_by_hand(tmp_path):
-    """Session s has its click, item c, at rank 2 of 3, session t at rank 2 of 2, and session u has no click."""
-    for lists in forms_of_frame(FRAME, tmp_path):
-        found = evaluate_lists(["MRR", "AUROC"], lists, score="score", keep_rows=True, **OPTIONS)
-        assert numbers(found) == {"MRR": 0.5, "AUROC": (0.5 + 0) / 2}
-        assert (found.num_users, found.num_skipped) == (2, 1)
-        assert found.rows.values["MRR"].nan_to_num(-1).tolist() == [0.5, 0.5, -1]
-    by_rank = FRAME.assign(place=FRAME.groupby("session").score.rank(ascending=False))
-    assert evaluate_lists("MRR", by_rank, rank="place", **OPTIONS)["MRR"] == 0.5
+@pytest.mark.parametrize(("metric", "expected"), [("MRR", (1 / 2 + 1 / 2) / 2), ("AUROC", (1 / 2 + 0) / 2)])
+@pytest.mark.parametrize("form", ["frame", "parquet", "csv", "no items", "item=None"])
+def test_rows_of_a_session_are_its_candidates(form, metric, expected, tmp_path):
+    """Without a column of items each row is a candidate of its own."""
+    SESSIONS.to_parquet(tmp_path / "sessions.parquet")
+    SESSIONS.to_csv(tmp_path / "sessions.csv", index=False)
+    table, columns = {
+        "frame": (SESSIONS, {}),
+        "parquet": (tmp_path / "sessions.parquet", {}),
+        "csv": (tmp_path / "sessions.csv", {}),
+        "no items": (SESSIONS.drop(columns="item"), {}),
+        "item=None": (SESSIONS, {"item": None}),
+    }[form]
+
+    assert of_sessions(metric, table, columns=columns)[metric] == expected
 
 
-def test_rows_are_in_the_order_of_the_target():
-    """Each user of the ground truth has one row, in its order, whatever the lengths of the lists."""
-    lists = {"b": ["x", "y", "z"], "a": ["z"], "other": ["x"]}
-    target = Interactions.from_dict({"a": ["z"], "b": ["y"], "c": ["x"]}, user_ids=["c", "b", "none", "a"])
-    rows = evaluate_lists("MRR", lists, target=target, k=3, complete=True, keep_rows=True).rows
+def test_sessions_without_a_label_have_no_value():
+    found = of_sessions("MRR", keep_rows=True)
 
-    assert rows.ids == ["c", "b", "none", "a"]
-    assert rows.values["MRR@3"].nan_to_num(-1).tolist() == [0, 1 / 2, -1, 1]
+    assert found.rows.values["MRR"].nan_to_num(-1).tolist() == [1 / 2, 1 / 2, -1]
+    assert (found.num_users, found.num_skipped) == (2, 1)
 
 
-def test_sessions_without_items(tmp_path):
-    """In sessions without a column of items each row is a candidate of its own."""
-    for lists in forms_of_frame(FRAME.drop(columns="item"), tmp_path):
-        for item in ({}, {"item": None}):
-            found = evaluate_lists(["MRR", "AUROC"], lists, score="score", **item, **OPTIONS)
-            assert numbers(found) == {"MRR": 0.5, "AUROC": 0.25}
+def test_ranks_order_the_rows_of_a_session():
+    ranks = SESSIONS.assign(place=[3, 1, 1, 2, 2, 1]).drop(columns="score")
+
+    assert trm.evaluate_lists("MRR", Table(ranks, user="session", rank="place"), label="clicked")["MRR"] == 1 / 2
 
 
 def test_labels_are_gains():
-    """NDCG reads labels as gains, such as ratings."""
-    rated = FRAME.assign(clicked=[3, 0, 1, 2, 0, 0])
-    found = evaluate_lists("NDCG", rated, k=2, score="score", **OPTIONS)
-    metric = trm.NDCG(2)
-    scores = torch.tensor([[0.1, 0.8, 0.5], [0.9, 0.2, -torch.inf]])
-    metric.update(scores, torch.tensor([[3.0, 1, 0], [0, 2, 0]]))
-    assert found["NDCG@2"].item() == pytest.approx(metric.compute().item())
+    """Session s lists b, c, a with the gains 1, 0, 3; t lists a, c with 0, 2, and u has none."""
+    rated = SESSIONS.assign(clicked=[3, 0, 1, 2, 0, 0])
+    of_s, of_t = 1 / (3 + 1 / math.log2(3)), 1 / math.log2(3)
+
+    assert of_sessions("NDCG@2", rated)["NDCG@2"].item() == pytest.approx((of_s + of_t) / 2)
 
 
-TWICE = pd.concat([FRAME, FRAME.assign(score=[0.9, 0.1, 0.1, 0.1, 0.1, 0.1], clicked=0)])
+TWICE_LISTED = pd.concat([SESSIONS, SESSIONS.assign(score=[0.9, 0.1, 0.1, 0.1, 0.1, 0.1], clicked=0)])
 
 
 def test_an_item_that_a_session_repeats_is_one_candidate():
-    """With `first`, it has its highest score and its highest label."""
-    found = evaluate_lists(["MRR", "AUROC"], TWICE, score="score", duplicates="first", **OPTIONS)
+    """With `first`, it has its highest score and its highest label: a of s now has 0.9, so the click has rank 3."""
+    found = of_sessions(["MRR", "AUROC"], TWICE_LISTED, duplicates="first")
 
     assert numbers(found) == {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0}
     assert found.num_repeated == 6
 
 
 @pytest.mark.parametrize(
-    ("file", "options", "code", "message"),
+    ("words", "status", "message"),
     [
-        ("sessions.csv", "--label clicked", 0, "MRR  0.5000"),
-        ("twice.csv", "--label clicked --first", 0, "MRR  0.4167"),
-        ("twice.csv", "--label clicked", 2, "duplicates='first' is --first"),
-        ("sessions.csv", "", 2, "pass either TRUTH, a file of ground truth, or --label COLUMN"),
-        ("sessions.csv", "--label clicked --history x", 2, "--history and --train cannot be combined with --label"),
+        ("sessions.csv --label clicked", 0, "MRR  0.5000"),
+        ("twice.csv --label clicked --first", 0, "MRR  0.4167"),  # (1 / 3 + 1 / 2) / 2
+        ("twice.csv --label clicked", 2, "duplicates='first' is --first"),
+        ("sessions.csv", 2, "pass either TRUTH, a file of ground truth, or --label COLUMN"),
+        ("sessions.csv --label clicked --history x", 2, "--history and --train cannot be combined with --label"),
     ],
 )
-def test_the_command_reads_labels_in_place_of_truth(file, options, code, message, tmp_path, monkeypatch, capsys):
+def test_the_command_reads_labels_in_place_of_truth(words, status, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    forms_of_frame(FRAME, tmp_path)
-    TWICE.to_csv("twice.csv", index=False)
+    SESSIONS.to_csv("sessions.csv", index=False)
+    TWICE_LISTED.to_csv("twice.csv", index=False)
 
-    assert main(f"evaluate {file} --user session --score score -m MRR {options}".split()) == code
+    assert main(f"evaluate {words} --user session --score score -m MRR".split()) == status
     assert message in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize(
-    ("frame", "options", "message"),
-    [
-        (FRAME, {"score": None}, "pass score= or rank= to trm.Table"),
-        (FRAME, {"score": "clicked"}, "column 'clicked' cannot be (order|score|label) and (score|label) at once"),
-        (FRAME.assign(item="a"), {}, "item 'a' twice for session 's'.*row 0.*duplicates='first'"),
-        (FRAME, {"duplicates": "keep_place"}, "duplicates='keep_place' needs target="),
-        (FRAME.to_dict("list") | {"item": ["a"]}, {}, "columns of lists must be equally long"),
-        (FRAME.assign(score=None), {}, "column 'score' of lists"),
-        (FRAME, {"target": FRAME}, "target cannot be combined with label="),
-    ],
-)
-def test_bad_input(frame, options, message):
-    """The error names the column or the argument."""
+REFUSED_SESSIONS = [
+    (lambda: of_sessions("MRR", score=None), "pass score= or rank= to trm.Table"),
+    (lambda: of_sessions("MRR", score="clicked"), "column 'clicked' cannot be (order|score|label) and (score|label)"),
+    (lambda: of_sessions("MRR", SESSIONS.assign(item="a")), "item 'a' twice for session 's'.*duplicates='first'"),
+    (lambda: of_sessions("MRR", duplicates="keep_place"), "duplicates='keep_place' needs target="),
+    (lambda: of_sessions("MRR", SESSIONS.to_dict("list") | {"item": ["a"]}), "must be equally long"),
+    (lambda: of_sessions("MRR", SESSIONS.assign(score=None)), "column 'score' of (lists|frame)"),
+    (lambda: of_sessions("MRR", SESSIONS.assign(clicked=[0, 0, 0, 1, -1, 0])), "label below 0"),
+    (lambda: of_sessions("MRR", target=SESSIONS), "target cannot be combined with label="),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED_SESSIONS, ids=[message for _, message in REFUSED_SESSIONS])
+def test_bad_sessions_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
-        evaluate_lists("MRR", frame, **{"score": "score", **OPTIONS, **options})
+        call()
 
 
 def test_a_hit_rate_of_whole_sessions_is_a_warning():
     """Of 4 queries with 10 results each, 2 have a relevant one: HR@10 is 1 whatever the order."""
     frame = {
-        "user": [row // 10 for row in range(40)],
+        "user": [query for query in range(4) for _ in range(10)],
         "item": [*range(40)],
-        "rank": [1 + row % 10 for row in range(40)],
+        "rank": [*range(1, 11)] * 4,
+        "clicked": [int(row in (3, 17)) for row in range(40)],
     }
-    frame["clicked"] = [int(row in (3, 17)) for row in range(40)]
-    with pytest.warns(
-        UserWarning, match=r"HR@10 is 1 by construction: all 2 sessions .* and 2 without one are left out"
-    ):
-        assert evaluate_lists("HR", frame, label="clicked", k=10)["HR@10"] == 1
+    message = "HR@10 is 1 by construction: all 2 sessions .* and 2 without one are left out"
+    with pytest.warns(UserWarning, match=message):
+        assert trm.evaluate_lists("HR@10", frame, label="clicked")["HR@10"] == 1

@@ -6,38 +6,38 @@ import pytest
 import torch
 
 import torchrecmetrics as trm
+from torchrecmetrics import Interactions
 
-pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 
 def counted(lists, target, k=1, **options):
+    """Return the counts that are not 0."""
     return {name: n for name, n in trm.evaluate_lists("HR", lists, target=target, k=k, **options).counts().items() if n}
 
 
-TARGET, LISTS = {"al": ["x"], "bo": ["y", "z"], "eve": ["w"]}, {"al": ["y", "x"], "bo": ["x", "v"], "kim": ["x"]}
+# eve has no list, kim no ground truth; z and w are in no list, v in no ground truth
+TARGET = {"al": ["x"], "bo": ["y", "z"], "eve": ["w"]}
+LISTS = {"al": ["y", "x"], "bo": ["x", "v"], "kim": ["x"]}
+# bo and eve have no history, ida no ground truth; q is neither listed nor relevant
 HISTORY = {"al": ["q"], "ida": ["v"]}
 
 
 def test_users_and_items_of_one_side_are_counted():
-    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1 + 1, "num_unknown": 1}
+    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 2, "num_unknown": 1}
 
     assert counted(LISTS, TARGET) == counts
 
 
 def test_excluded_pairs_are_counted():
-    """Of al and ida, ida has no ground truth; bo and eve have no history; q is neither listed nor relevant."""
-    counts = counted(LISTS, TARGET, exclude=HISTORY)
+    """Beside the counts without a history."""
+    of_history = {"num_excluded": 2, "num_without_history": 2, "num_unmet": 1}
 
-    assert {name: counts[name] for name in ("num_excluded", "num_without_history", "num_unmet")} == {
-        "num_excluded": 2,
-        "num_without_history": 2,
-        "num_unmet": 1,
-    }
+    assert counted(LISTS, TARGET, exclude=HISTORY) == counted(LISTS, TARGET) | of_history
 
 
 def test_counts_are_printed_with_an_id_of_each_side():
-    text = str(trm.evaluate_lists("HR", LISTS, target=TARGET, k=1, exclude=HISTORY))
+    text = str(trm.evaluate_lists("HR@1", LISTS, target=TARGET, exclude=HISTORY))
 
     assert (
         "3 users, 1 without a list (such as 'eve'; lists have such as 'kim'), 1 with a list but no ground truth, "
@@ -48,7 +48,7 @@ def test_counts_are_printed_with_an_id_of_each_side():
 
 
 def test_an_id_of_the_other_side_is_shown_if_all_of_its_ids_match():
-    found = trm.evaluate_lists("HR", {"al": ["y", "x"]}, target={"al": ["x"], "bo": ["x"]}, k=1)
+    found = trm.evaluate_lists("HR@1", {"al": ["y", "x"]}, target={"al": ["x"], "bo": ["x"]})
 
     assert found.examples == {"num_unserved": ["bo", "al"], "num_unknown": ["y", "x"]}
     assert "1 without a list (such as 'bo'; lists have such as 'al'), 1 list entry" in str(found)
@@ -56,106 +56,117 @@ def test_an_id_of_the_other_side_is_shown_if_all_of_its_ids_match():
 
 def test_row_numbers_are_shown_as_ids_are():
     """Item 99 is beyond the six items of the ground truth, and keeps its number."""
-    target = trm.Interactions.from_columns([0, 1], [1, 1], num_items=6)
-    found = trm.evaluate_lists("HR", ([[1, 99]], [0]), target=target, k=1)
+    target = Interactions.from_columns([0, 1], [1, 1], num_items=6)
+    found = trm.evaluate_lists("HR@1", ([[1, 99]], [0]), target=target)
 
     assert found.examples == {"num_unserved": [1, 0], "num_unknown": [99, 1]}
 
 
 def test_json_has_counts_and_ids():
-    result = json.loads(trm.evaluate_lists("HR", LISTS, target=TARGET, k=1, exclude=HISTORY).to_json())
+    result = json.loads(trm.evaluate_lists("HR@1", LISTS, target=TARGET, exclude=HISTORY).to_json())
 
     assert result["counts"]["num_unmet"] == 1
     assert result["examples"]["num_unmet"] == ["q", "x"]
 
 
-def test_lists_of_users_without_ground_truth_are_counted():
-    """Items in lists of users without ground truth are listed, and may be unknown to the ground truth."""
+def test_items_of_lists_that_are_left_out_are_listed():
+    """User 1 has no ground truth: item 9 is in a list, and 7 in no ground truth."""
     assert counted({0: [7], 1: [9]}, {0: [9]}) == {"num_users": 1, "num_left_out": 1, "num_unknown": 1}
-    frame = pd.DataFrame({"user": [*"aabbcc"], "item": [*"xvywzu"], "rank": [1, 2] * 3})
-    counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1, "num_unknown": 3}
-    assert counted(frame, {"a": ["x"], "b": ["z", "q"], "d": ["y"]}, k=2) == counts
-    target = trm.Interactions.from_columns([0, 1, 1], [0, 3, 4], num_users=4, num_items=5)
+
+
+def test_each_entry_of_an_unknown_item_is_counted():
+    assert counted({"a": ["x", "v"], "b": ["v", "x"]}, {"a": ["x"]})["num_unknown"] == 2
+
+
+def test_users_without_an_item_are_skipped_and_their_lists_left_out():
+    """Rows 2 and 3 of the ground truth have no item; item 7 is beyond its five."""
+    target = Interactions.from_columns([0, 1, 1], [0, 3, 4], num_users=4, num_items=5)
     lists = (torch.tensor([[0, 1], [2, 7], [2, 3]]), torch.tensor([0, 1, 2]))
     counts = {"num_users": 2, "num_skipped": 2, "num_left_out": 1, "num_unlisted": 1, "num_unknown": 1}
+
     assert counted(lists, target, k=2) == counts
 
 
-def test_empty_lists():
-    """If all lists are empty, no user has a list, and no list a relevant item."""
+def test_an_empty_list_serves_nobody():
     counts = {"num_users": 1, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1}
+
     assert counted({"al": [], "bo": []}, {"al": ["x"]}, complete=True) == counts
 
 
-def test_history_of_a_model_is_counted():
-    """`evaluate` counts the users without excluded items, by id, too."""
-    users, items = torch.eye(3), torch.eye(3)
-    test = trm.Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
-    train = trm.Interactions.from_frame({"user": [*"ba"], "item": [*"xz"]})
-    assert trm.evaluate("HR@1", users, items, target=test, exclude=train).num_without_history == 1
-    assert trm.evaluate("HR@1", users, items, target=test).num_without_history == 0
+TEST = Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
 
 
-def test_a_history_that_meets_nobody_is_an_error():
-    """No known user: an error at every entry point, and a warning of a callback; the call without it is the cure."""
-    test = trm.Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
-    train = trm.Interactions.from_frame({"user": [*"pq"], "item": [*"xz"]})
+@pytest.mark.parametrize(
+    ("train", "number"), [(Interactions.from_frame({"user": [*"ba"], "item": [*"xz"]}), 1), (None, 0)]
+)
+def test_users_without_history_are_counted_for_models_too(train, number):
+    """c is not in the history."""
+    assert trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=TEST, exclude=train).num_without_history == number
+
+
+STRANGERS = Interactions.from_frame({"user": [*"pq"], "item": [*"xz"]})
+OTHER_ITEMS = Interactions.from_frame({"user": [*"ab"], "item": [*"mn"]})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=TEST, exclude=STRANGERS),
+        lambda: trm.evaluate_lists("HR@1", {"a": ["x"]}, target=TEST, exclude=STRANGERS),
+    ],
+    ids=["model", "lists"],
+)
+def test_a_history_without_any_user_of_the_target_is_refused(call):
     message = r"no user of exclude \(such as 'p'\) is a user of target \(such as 'a'\): leave exclude= out if these"
     with pytest.raises(ValueError, match=message):
-        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, exclude=train)
-    with pytest.raises(ValueError, match=message):
-        trm.evaluate_lists("HR@1", {"a": ["x"]}, target=test, exclude=train)
-    assert trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test)["HR@1"] == 1
-    strange = trm.Interactions.from_frame({"user": [*"ab"], "item": [*"mn"]})
+        call()
+
+
+def test_a_history_without_any_item_of_the_target_is_refused():
     with pytest.raises(ValueError, match=r"no item of exclude \(such as 'm'\) is an item of target \(such as 'x'\)"):
-        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=test, exclude=strange)
+        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=TEST, exclude=OTHER_ITEMS)
 
 
-def test_groups_that_know_nobody():
-    """Groups of other users are an error."""
+def test_groups_without_any_user_of_the_target_are_refused():
     strangers = trm.Groups.from_column(["a"], user_ids=["p"])
     with pytest.raises(ValueError, match="no user of target is in groups, such as 'u0'"):
         trm.evaluate_lists("HR@1", {"u0": ["x"]}, target={"u0": ["x"]}, groups=strangers)
 
 
 def one_item_each(number, letter):
-    """Return lists of one item each, which ten users share."""
+    """Return lists of one item each, of which there are ten: a0, ..., a9."""
     return {user: [f"{letter}{user % 10}"] for user in range(number)}
 
 
-def shifted(number):
-    """Return a ground truth of which no list of the same users holds an item, though others do."""
-    return {user: [f"a{(user + 1) % 10}"] for user in range(number)}
-
-
 @pytest.mark.parametrize("number", [10, 3000])
-def test_a_model_without_a_hit_is_0_with_a_warning(number):
+def test_lists_without_a_hit_are_0_with_a_warning(number):
+    """Every relevant item is listed for others."""
+    target = {user: [f"a{(user + 1) % 10}"] for user in range(number)}
     with pytest.warns(
         UserWarning, match=rf"no list of {number} users holds .* such as 'a0', those of target such as 'a0'"
     ):
-        found = trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=shifted(number))
+        found = trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=target)
 
     assert found["HR@1"] == 0
 
 
 @pytest.mark.parametrize("number", [10, 3000])
-def test_lists_without_any_item_of_the_ground_truth_are_an_error(number):
+def test_lists_without_any_item_of_the_truth_are_refused(number):
     message = "no item of lists is an item of target; .* such as 'a0', those of target such as 'b0': .* pass catalogue="
     with pytest.raises(ValueError, match=message):
         trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=one_item_each(number, "b"))
 
 
-def test_a_catalogue_of_both_makes_such_lists_0():
+def test_lists_without_any_item_of_the_truth_are_0_beside_a_catalogue_of_both():
     items = [f"{letter}{number}" for letter in "ab" for number in range(10)]
+    catalogue = trm.Catalogue(20, item_ids=items)
     with pytest.warns(UserWarning, match="no list of 10 users holds an item that is relevant to its user"):
-        found = trm.evaluate_lists(
-            "HR@1", one_item_each(10, "a"), target=one_item_each(10, "b"), catalogue=trm.Catalogue(20, item_ids=items)
-        )
+        found = trm.evaluate_lists("HR@1", one_item_each(10, "a"), target=one_item_each(10, "b"), catalogue=catalogue)
 
     assert found["HR@1"] == 0
 
 
-def test_few_lists_without_a_hit_are_0():
+def test_nine_lists_without_any_item_of_the_truth_are_0():
     assert trm.evaluate_lists("HR@1", one_item_each(9, "a"), target=one_item_each(9, "b"))["HR@1"] == 0
 
 
@@ -167,7 +178,7 @@ def test_empty_lists_of_all_users_are_a_warning():
     assert (found["HR@1"], found.num_unserved) == (0, 10)
 
 
-def test_scores_of_minus_infinity_are_a_warning():
+def test_scores_of_minus_infinity_alone_are_a_warning():
     target = one_item_each(30, "b")
     lists = {"user": [*target], "item": [item for (item,) in target.values()], "score": [-torch.inf] * 30}
     with pytest.warns(UserWarning, match="no list of 30 users holds an item with a score above -inf"):
@@ -176,75 +187,91 @@ def test_scores_of_minus_infinity_are_a_warning():
     assert found["HR@1"] == 0
 
 
-def test_lists_of_other_users():
-    """90 of 100 users without a list, while 90 of 100 lists are of others: a warning."""
-    lists = {user: ["x", "y"] for user in range(100)}
-    for users, asks in ((range(90, 190), True), (range(50, 150), False), (range(1000), False), (range(10), False)):
-        target = {user: ["x"] for user in users}
-        if asks:
-            with pytest.warns(
-                UserWarning,
-                match="90 of 100 users of .* no list, while 90 of 100 lists .* such as 100, lists such as 0: are",
-            ):
-                assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 0.1
-        else:
-            served = len({*users} & {*lists})
-            assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == served / len(users)
-    few = {user: ["x"] for user in range(9)}
-    assert trm.evaluate_lists("HR@1", few, target={user + 8: ["x"] for user in range(9)})["HR@1"] == 1 / 9
+def test_lists_of_other_users_are_a_warning():
+    """Users 90 to 99 of 0 to 99 have a list, and are users of the ground truth."""
+    lists, target = {user: ["x"] for user in range(100)}, {user: ["x"] for user in range(90, 190)}
+    message = "90 of 100 users of .* no list, while 90 of 100 lists .* such as 100, lists such as 0: are"
+    with pytest.warns(UserWarning, match=message):
+        assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == 10 / 100
 
 
-def test_lists_that_end_among_equal_scores():
-    """Lists of a constant model may lack items of the same score, which counts and prints; whole lists do not."""
-    test = trm.Interactions.from_dense(torch.eye(5) > 0)
-    for k, expected in ((1, 0), (2, 5), (3, 5)):
-        lists = trm.recommend(torch.ones(5, 2), torch.ones(5, 2), k)
-        found = trm.evaluate_lists("HR", lists, target=test, k=k)
-        assert found.num_cut_ties == expected
-        assert ("5 whose lists end among equal scores" in str(found)) == (expected > 0)
-        assert trm.evaluate_lists("HR", lists, target=test, k=k, complete=True).num_cut_ties == 0
-    columns = {"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "score": [9, 8, 8, 9, 9, 8]}
-    for k, expected in ((1, 0), (2, 1), (3, 1)):  # of the first user's list, from rank 2 on
-        assert trm.evaluate_lists("HR", columns, target={1: [1], 2: [3]}, k=k).num_cut_ties == expected
+@pytest.mark.parametrize(
+    ("with_list", "with_truth", "hit_rate"),
+    [
+        (range(100), range(50, 150), 1 / 2),  # half of both sides is matched
+        (range(100), range(1000), 1 / 10),  # all lists are
+        (range(100), range(10), 1),  # all users are
+        (range(9), range(8, 17), 1 / 9),  # few users
+    ],
+    ids=str,
+)
+def test_lists_of_other_users_may_be_some_or_few(with_list, with_truth, hit_rate):
+    lists, target = ({user: ["x"] for user in users} for users in (with_list, with_truth))
+
+    assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == hit_rate
 
 
-def test_unread_columns_are_printed():
-    """Columns that were not read, of `exclude=` too, are named below the result."""
-    lists = pd.DataFrame({"user": ["a"], "item": ["x"], "rank": [1], "model": ["m"]})
+CUT = {"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "score": [9, 8, 8, 9, 9, 8]}
+"""The list of user 1 ends among equal scores, from rank 2 on; that of user 2 has them at ranks 1 and 2."""
+
+
+@pytest.mark.parametrize(("k", "number"), [(1, 0), (2, 1), (3, 1)])
+def test_lists_that_end_among_equal_scores_are_counted(k, number):
+    """Items of the same score may be missing."""
+    found = trm.evaluate_lists("HR", CUT, target={1: [1], 2: [3]}, k=k)
+
+    assert found.num_cut_ties == number
+    assert ("1 whose list ends among equal scores" in str(found)) == (number > 0)
+
+
+def test_complete_lists_do_not_end_among_equal_scores():
+    assert trm.evaluate_lists("HR@3", CUT, target={1: [1], 2: [3]}, complete=True).num_cut_ties == 0
+
+
+def test_columns_that_were_not_read_are_named():
+    lists = {"user": ["a"], "item": ["x"], "rank": [1], "model": ["m"]}
     target = {"user": ["a"], "item": ["x"], "timestamp": [3]}
     exclude = {"user": ["a"], "item": ["q"], "rating": [3], "timestamp": [1]}
     found = trm.evaluate_lists("HR@1", lists, target=target, exclude=exclude)
+
     assert found.unread == {"lists": ["model"], "target": ["timestamp"], "exclude": ["rating", "timestamp"]}
     assert "columns not read: 'model' of lists; 'timestamp' of target\n" in str(found)
-    assert (
-        "exclude: 1 pair, 1 item is neither listed nor relevant (such as 'q'; lists have such as 'x'), not read: "
-        in str(found)
-    )
-    labelled = trm.evaluate_lists("HR@1", lists.assign(y=1), label="y")
-    assert labelled.unread == {"lists": ["model"]}
+    assert "such as 'q'; lists have such as 'x'), not read: " in str(found)
 
 
-def test_scored_lists_have_thresholds():
-    """Surprise's worked example: two of a user's four rated items reach 3.5, and one of these is relevant."""
+def test_columns_of_sessions_that_were_not_read_are_named():
+    sessions = {"user": ["a"], "item": ["x"], "rank": [1], "model": ["m"], "clicked": [1]}
+
+    assert trm.evaluate_lists("HR@1", sessions, label="clicked").unread == {"lists": ["model"]}
+
+
+@pytest.mark.parametrize(("rule", "unread"), [(None, {"target": ["time"]}), ("last", {})])
+def test_times_of_a_truth_are_read_for_the_last_value_alone(rule, unread):
+    truth = {"user": ["al", "bo"], "item": ["x", "y"], "value": [1, 2], "time": [2, 1]}
+
+    assert trm.evaluate_lists("HR@1", LISTS, target=truth, values_reduce=rule).unread == unread
+
+
+@pytest.mark.parametrize(
+    ("threshold", "precision", "recall"),
+    [(3.5, 1 / 2, 1 / 3), (None, 2 / 3, 2 / 3)],  # of a, b; of the first three items
+)
+def test_scores_of_lists_have_thresholds(threshold, precision, recall):
+    """Surprise's worked example: two of a user's four rated items reach 3.5."""
     estimates = {"user": ["u"] * 4, "item": [*"abcd"], "score": [4.9, 4.5, 3.4, 2.3]}
-    target = {"u": ["a", "c", "d"]}  # true ratings 5, 2, 5, 4
-    for threshold, expected in ((3.5, [1 / 2, 1 / 3]), (None, [2 / 3, 2 / 3])):
-        precision = trm.Precision(3, denominator="recommended", score_threshold=threshold)
-        found = trm.evaluate_lists([precision, trm.Recall(3, score_threshold=threshold)], estimates, target=target)
-        assert [value.item() for value in found.values()] == pytest.approx(expected)
+    metrics = [
+        trm.Precision(3, denominator="recommended", score_threshold=threshold),
+        trm.Recall(3, score_threshold=threshold),
+    ]
+    found = trm.evaluate_lists(metrics, estimates, target={"u": ["a", "c", "d"]})  # true ratings 5, 2, 5, 4
+
+    assert [*found.floats().values()] == pytest.approx([precision, recall])
 
 
-def test_excluded_entries_do_not_reach_a_threshold():
-    """An excluded entry is not recommended, whatever its score: one of one entry from 3.5 on is a hit."""
+def test_an_excluded_entry_does_not_reach_a_threshold():
+    """Item 0 of 4.9 is excluded: item 1 of 4.5 is the only entry from 3.5 on, and a hit."""
     metric = trm.Precision(3, denominator="recommended", score_threshold=3.5)
     scores, excluded = torch.tensor([[4.9, 4.5, 3.4, 2.3]]), torch.tensor([[0]])
     metric.update(trm.Lists(torch.arange(4)[None], torch.tensor([[1]]), scores=scores, exclude=excluded, complete=True))
+
     assert metric.compute() == 1
-
-
-def test_times_that_order_the_values_of_a_pair_are_read():
-    """Without `values_reduce="last"`, nobody reads the times of a ground truth."""
-    truth = {"user": ["al", "bo"], "item": ["x", "y"], "value": [1, 2], "time": [2, 1]}
-
-    assert trm.evaluate_lists("HR", LISTS, target=truth, k=1).unread == {"target": ["time"]}
-    assert trm.evaluate_lists("HR", LISTS, target=truth, k=1, values_reduce="last").unread == {}

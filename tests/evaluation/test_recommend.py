@@ -11,75 +11,79 @@ from torchrecmetrics import Interactions
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, None])
-def test_recommend(batch_size, device):
-    """`recommend` returns the k best items of each user, ties by lower id, and -1 after the last candidate."""
+def test_the_best_items_of_each_user_are_those_of_a_plain_sort(batch_size, device):
+    """Ties go by lower id; -1 and -inf follow the last candidate."""
     users, items, train, _ = world()
     k = 50
     ids, scores = trm.recommend(users.to(device), items.to(device), k, exclude=train.to(device), batch_size=batch_size)
-    matrix = (users @ items.T).tolist()
+    matrix, expected_ids, expected_scores = (users @ items.T).tolist(), [], []
     for user in range(USERS):
-        gone = set(train.items[train.users == user].tolist())
-        best = sorted((i for i in range(ITEMS) if i not in gone), key=lambda i: (-matrix[user][i], i))[:k]
-        assert ids[user].tolist() == best + [-1] * (k - len(best))
-        assert scores[user].tolist() == [matrix[user][i] for i in best] + [-math.inf] * (k - len(best))
+        seen = set(train.items[train.users == user].tolist())
+        best = sorted((i for i in range(ITEMS) if i not in seen), key=lambda i: (-matrix[user][i], i))[:k]
+        expected_ids.append(best + [-1] * (k - len(best)))
+        expected_scores.append([matrix[user][i] for i in best] + [-math.inf] * (k - len(best)))
+
+    assert ids.tolist() == expected_ids
+    assert scores.tolist() == expected_scores
 
 
-SCORES, MASK = torch.tensor([[0.1, 0.3, 0.2]]), torch.tensor([False, True, False])
-THREE = Interactions.from_edge_index(torch.tensor([[0, 2], [1, 0]]), 3, 3)
+def same_for_all(users):
+    """Score three items: item 1 is best, then item 2, then item 0."""
+    return torch.tensor([0.1, 0.3, 0.2]).expand(len(users), 3)
+
+
+HISTORY = Interactions.from_edge_index(torch.tensor([[0, 2], [1, 0]]), 3, 3)
+"""User 0 had item 1, user 2 item 0."""
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"k": 2, "user_ids": [5], "num_items": 3, "exclude": MASK}, [[2, 0]]),
-        ({"k": 1, "user_ids": [2, 0], "exclude": (THREE,)}, [[1], [2]]),
-        ({"k": 1, "num_users": 2, "num_items": 3}, [[1], [1]]),
+        ({"num_users": 2, "num_items": 3}, [[1], [1]]),
+        ({"user_ids": [5], "num_items": 3, "exclude": torch.tensor([False, True, False])}, [[2]]),
+        ({"user_ids": [2, 0], "exclude": (HISTORY,)}, [[1], [2]]),
     ],
 )
-def test_recommend_with_a_function(options, expected):
-    """Sizes are said, or are those of the history."""
-    assert trm.recommend(lambda users: SCORES[users * 0], **options).ids.tolist() == expected
+def test_sizes_beside_a_function_are_said_or_those_of_the_history(options, expected):
+    assert trm.recommend(same_for_all, k=1, **options).ids.tolist() == expected
 
 
-def test_scores_keep_their_dtype():
-    assert (
-        trm.recommend(lambda users: SCORES.double()[users], k=1, num_users=1, num_items=3).scores.dtype == torch.float64
-    )
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [(same_for_all, "needs num_items"), (trm.Embeddings(bias=torch.ones(3)), "needs num_users or user_ids")],
+)
+def test_sizes_that_nothing_says_are_asked_for(users, message):
+    with pytest.raises(ValueError, match=message):
+        trm.recommend(users, k=2)
+
+
+def test_scores_keep_the_dtype_of_the_function():
+    found = trm.recommend(lambda users: same_for_all(users).double(), k=1, num_users=1, num_items=3)
+
+    assert found.scores.dtype == torch.float64
 
 
 def test_no_users_have_no_recommendations():
-    assert [x.shape for x in trm.recommend(SCORES, SCORES, 2, user_ids=[])] == [(0, 2), (0, 2)]
+    ids, scores = trm.recommend(torch.ones(1, 3), torch.ones(3, 3), 2, user_ids=[])
+
+    assert (ids.shape, scores.shape) == ((0, 2), (0, 2))
 
 
 def test_a_bias_of_whole_numbers_is_exact():
     """float32 would make the best two equal."""
     popular = trm.Embeddings(bias=torch.tensor([2**24, 2**24 + 1, 5]))
 
-    assert trm.recommend(popular, k=2, user_ids=[0, 7]).ids.tolist() == [[1, 0]] * 2
+    assert trm.recommend(popular, k=1, user_ids=[0]).ids.tolist() == [[1]]
 
 
-@pytest.mark.parametrize(
-    ("scored", "message"),
-    [
-        (lambda users: SCORES[users * 0], "needs num_items"),
-        (trm.Embeddings(bias=SCORES[0]), "needs num_users or user_ids"),
-    ],
-)
-def test_sizes_that_nothing_says_are_asked_for(scored, message):
-    with pytest.raises(ValueError, match=message):
-        trm.recommend(scored, k=2)
+HAD = Interactions.from_frame({"user": ["al", "al", "bo"], "item": ["x", "y", "x"]})
+FOUND = trm.recommend(lambda users: torch.tensor([[1.0, 2.0], [3.0, 4.0]])[users], k=2, exclude=HAD)
+"""Of the items x and y al has had both, and bo is left y."""
 
 
-TRAIN = Interactions.from_frame({"user": ["al", "al", "bo"], "item": ["x", "y", "x"]})
-FOUND = trm.recommend(lambda ids: torch.tensor([[1.0, 2.0], [3.0, 4.0]])[ids], k=2, exclude=TRAIN)
-
-
-def test_recommendations_know_whose_they_are():
-    """al has had both items; the vocabularies are those of the history."""
-    ids, values = FOUND
-
-    assert (ids.tolist(), values.shape) == ([[-1, -1], [1, -1]], (2, 2))
-    assert (FOUND.user_ids, FOUND.item_ids) == (TRAIN.user_ids, TRAIN.item_ids)
+def test_recommendations_have_the_vocabularies_of_the_history():
+    assert FOUND.ids.tolist() == [[-1, -1], [1, -1]]
+    assert (FOUND.user_ids, FOUND.item_ids) == (HAD.user_ids, HAD.item_ids)
 
 
 def test_frames_of_recommendations_have_no_empty_entries():
@@ -90,28 +94,32 @@ def test_frames_of_recommendations_have_no_empty_entries():
 
 
 def test_recommendations_without_ids_have_row_numbers():
-    bare = trm.recommend(lambda ids: SCORES[ids * 0], k=1, num_users=2, num_items=3, user_ids=[1])
+    bare = trm.recommend(same_for_all, k=1, num_users=2, num_items=3, user_ids=[1])
 
-    assert (bare.to_dict()["user"], bare.user_ids) == ([1], None)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: FOUND.to_frame("excel"), "library must be one of 'pandas'"),
-        (lambda: FOUND.with_ids(user_ids=["al"]), "user_ids holds 1 ids, but row 1 is recommended"),
-    ],
-)
-def test_bad_calls_of_recommendations(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    assert bare.user_ids is None
+    assert bare.to_dict() == {"user": [1], "item": [1], "rank": [1], "score": [pytest.approx(0.3)]}
 
 
-def test_histories_of_recommend_are_matched_by_id():
-    """Several histories of `recommend` are matched by id, and refused if only one has a vocabulary."""
+def test_a_frame_of_an_unknown_library_is_refused():
+    with pytest.raises(ValueError, match="library must be one of 'pandas'"):
+        FOUND.to_frame("excel")
+
+
+def test_a_vocabulary_without_a_recommended_row_is_refused():
+    """FOUND has the users of rows 0 and 1."""
+    with pytest.raises(ValueError, match="user_ids holds 1 ids, but row 1 is recommended"):
+        FOUND.with_ids(user_ids=["al"])
+
+
+def test_several_histories_are_matched_by_id():
+    """al has had x and, as the second row of the second history, x again; bo has had y and x: nothing is left."""
     first = Interactions.from_frame({"user": ["al", "bo"], "item": ["x", "y"]})
-    other = Interactions.from_frame({"user": ["bo", "al"], "item": ["x", "x"]}, user_ids=["bo", "al"], item_ids=["x"])
-    assert trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, other)).ids.tolist() == [[1], [-1]]
+    second = Interactions.from_columns(["bo", "al"], ["x", "x"], user_ids=["bo", "al"], item_ids=["x"])
+
+    assert trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, second)).ids.tolist() == [[1], [-1]]
+
+
+def test_a_history_without_the_vocabularies_of_the_first_is_refused():
     bare = Interactions.from_columns([0], [1], num_users=2, num_items=2)
     with pytest.raises(ValueError, match=r"exclude\[0\] has user_ids, exclude\[1\] has none"):
-        trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(first, bare))
+        trm.recommend(torch.eye(2), torch.eye(2), 1, exclude=(HAD, bare))
