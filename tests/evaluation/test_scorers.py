@@ -1,4 +1,4 @@
-"""`evaluate` and `recommend` with items on several processes give the results of one process."""
+"""Items on several processes give the results of one; inputs that functions return; scores that must be kept."""
 
 import math
 import re
@@ -65,10 +65,11 @@ def shared(rank, world_size, how, dtype):
 @pytest.mark.parametrize(
     ("how", "dtype"), [("items", torch.float32), ("both", torch.float64), ("items", torch.bfloat16)]
 )
-def test_equals_one_process(processes, world_size, how, dtype):
-    """Uneven and empty shards give the values, groups and rows of one process, with ties across borders."""
+def test_items_on_several_processes_have_the_results_of_one(processes, world_size, how, dtype):
+    """With uneven and empty shards, and ties across their borders."""
     users, items, bias, target, exclude = problem(dtype)
     values, *expected = results(trm.Embeddings(users, items, bias, allowed=ALLOWED), target, exclude)
+
     for found, *others in processes.run(shared, world_size, how, dtype):
         assert found == pytest.approx(values, abs=1e-12)
         assert others == expected
@@ -87,9 +88,10 @@ def on_some_processes(rank, world_size):
     return [*map(numbers, [*by_items, by_users, trm.evaluate(NAMES, users, items, **given)])]
 
 
-def test_some_processes(processes):
-    """Some of the processes may share the work; an `edge_index` is read against the items of all of them."""
+def test_two_of_three_processes_may_share_the_work(processes):
+    """An `edge_index` is read against the items of both."""
     *of_two, other = processes.run(on_some_processes, 3)
+
     assert other is None
     for *found, expected in of_two:
         assert found == [pytest.approx(expected, abs=1e-12)] * 3
@@ -114,11 +116,12 @@ def out_of_memory(rank, world_size):
     return numbers(found), sizes
 
 
-def test_memory_is_agreed(processes):
-    """Where one process runs out of memory, all processes halve the batch, and no row is counted twice."""
+def test_all_processes_halve_the_batch_where_one_runs_out_of_memory(processes):
+    """And no row is counted twice."""
     users, items, bias, target, exclude = problem()
     expected = near(trm.evaluate(NAMES, trm.Embeddings(users, items, bias), **options(target, exclude)))
     (found, sizes), other = processes.run(out_of_memory, 2)
+
     assert (found, sizes) == other
     assert found == expected
     assert sizes[:3] == [16, 8, 4]
@@ -164,7 +167,8 @@ OF_EMBEDDINGS = {
 }
 
 
-def fault(rank, world_size, kind, on):
+def with_fault(rank, world_size, kind, on):
+    """Return the error of a process, where process `on` differs from the other."""
     users, items, bias, target, exclude = problem()
     shard, mine = ("users", slice(None)) if kind in OF_USERS else ("items", share_of_items(rank, 2))
     parts, given = (users, items[mine], bias[mine]), {"metrics": ["HR", "NDCG"]} | options(target, exclude)
@@ -181,15 +185,17 @@ def fault(rank, world_size, kind, on):
             trm.evaluate(given.pop("metrics"), embeddings, **given)
     except (ValueError, TypeError, RuntimeError) as error:
         return str(error)
+    return "no error"
 
 
 @pytest.mark.parametrize("on", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", [*OF_OPTIONS, *OF_USERS, *OF_EMBEDDINGS])
-def test_faults(processes, kind, on):
-    """An error of one process, or a difference between processes, raises on all of them before anything is counted."""
-    for message in processes.run(fault, 2, kind, on):
-        assert message is not None
-        assert re.search((OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0], message)
+def test_a_fault_or_difference_of_one_process_is_raised_on_all(processes, kind, on):
+    """Before anything is counted."""
+    expected = (OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0]
+    messages = processes.run(with_fault, 2, kind, on)
+
+    assert [re.search(expected, message) is not None for message in messages] == [True, True], messages
 
 
 def scores_of(ids):
@@ -214,12 +220,13 @@ INPUTS = {
 
 @pytest.mark.parametrize("form", INPUTS)
 @pytest.mark.parametrize("target", [TARGET, GRADED], ids=["bool", "graded"])
-def test_functions_return_inputs(form, target):
-    """A function may return any input that takes a target, to which `evaluate` adds truth, exclusions and history."""
+def test_a_function_may_return_any_input_that_takes_a_target(form, target):
+    """`evaluate` adds truth, exclusions and history."""
     given = options(target, EXCLUDE, keep_rows=True, groups=trm.Groups(CODES, ["a", "b"]), batch_size=7)
     metrics = ["HR", "NDCG", "MRR", "Seen", "Coverage"]
     expected = trm.evaluate(metrics, scores_of, **given)
     found = trm.evaluate(metrics, INPUTS[form], **given)
+
     assert numbers(found) == near(expected)
     assert found.counts() == expected.counts()
     assert found.rows.ids.tolist() == expected.rows.ids.tolist()
@@ -234,6 +241,8 @@ def places(ids):
 
 
 HAVE_TRUTH = {
+    "Scores": lambda ids: trm.Scores(scores_of(ids), ids),
+    "Scores with gains": lambda ids: trm.Scores(scores_of(ids), gains=ids),
     "Ranks": lambda ids: trm.Ranks(places(ids)),
     "Hits": lambda ids: trm.Hits((places(ids)[..., None] == torch.arange(1, 6)).any(1), TARGET.degree[ids]),
     "Ranking": lambda ids: trm.Ranks(places(ids)).ranking(),
@@ -244,28 +253,15 @@ HAVE_TRUTH = {
 
 @pytest.mark.parametrize("form", HAVE_TRUTH)
 @pytest.mark.parametrize("options", [{}, {"exclude": EXCLUDE, "overlap": "miss"}])
-def test_functions_return_inputs_without_truth(form, options):
-    """Inputs that say themselves what is relevant are refused, since `target` is the ground truth."""
-    with pytest.raises(ValueError, match=f"target= of evaluate .*, but the function returned {form} with its own: "):
+def test_an_input_with_a_truth_of_its_own_is_refused(form, options):
+    message = f"target= of evaluate .*, but the function returned {form.split()[0]} with its own: "
+    with pytest.raises(ValueError, match=message):
         trm.evaluate(["HR", "MRR"], HAVE_TRUTH[form], target=TARGET, k=3, **options)
 
 
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (
-            lambda ids: trm.Scores(scores_of(ids), ids),
-            {},
-            "target= of evaluate is the ground truth, but the function returned Scores with its own: return scores",
-        ),
-        (lambda ids: trm.Scores(scores_of(ids), gains=ids), {}, "returned Scores with its own"),
-        (lambda ids: trm.Lists(ids[:3, None]), {}, "target ids must be"),
-    ],
-)
-def test_bad_inputs_of_functions(make, options, message):
-    """An input with another truth, exclusions that cannot be taken off, or other rows is refused."""
-    with pytest.raises(ValueError, match=message):
-        trm.evaluate("HR@1", make, target=TARGET, **options)
+def test_an_input_of_fewer_rows_than_users_is_refused():
+    with pytest.raises(ValueError, match="target ids must be"):
+        trm.evaluate("HR@1", lambda ids: trm.Lists(ids[:3, None]), target=TARGET)
 
 
 def stops_at(done, total):
@@ -287,10 +283,11 @@ def stopped(rank, world_size, shard, call):
 
 
 @pytest.mark.parametrize(("shard", "call"), [("users", "evaluate"), ("items", "evaluate"), ("items", "recommend")])
-def test_progress_that_raises(processes, shard, call):
-    """An error of the function that shows progress, which the first process alone calls, is raised on all processes."""
-    for message in processes.run(stopped, 2, shard, call, timeout=30):
-        assert "users are enough" in message
+def test_an_error_of_the_progress_function_is_raised_on_all_processes(processes, shard, call):
+    """The first process alone calls it."""
+    messages = processes.run(stopped, 2, shard, call, timeout=30)
+
+    assert ["users are enough" in message for message in messages] == [True, True]
 
 
 def dies(rank, world_size, at):
@@ -315,9 +312,10 @@ def dies(rank, world_size, at):
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])
-def test_a_process_that_dies(processes, at):
-    """If a process dies, the other raises once the connection is lost, at the latest after the timeout of its group."""
+def test_a_process_that_dies_is_an_error_of_the_other(processes, at):
+    """Once the connection is lost, at the latest after the timeout of its group."""
     message, _ = processes.run(dies, 2, at, timeout=60)
+
     assert "onnection" in message
 
 
@@ -345,32 +343,34 @@ def count_bytes(rank, world_size):
     return counts, carried["all_gather"]
 
 
-def test_traffic(processes):
-    """Counts take at most 20 bytes per user, target and process, and lists 12 bytes per listed item."""
+def test_counts_take_20_bytes_of_traffic_and_lists_12(processes):
+    """At most 20 per user, target and process, and 12 per listed item, ten of 2,000 users each."""
     for counts, listed in processes.run(count_bytes, 2):
         assert counts <= 20 * 2000 + 512  # 512 bytes: errors of each batch, and the sums of the metrics
         assert listed == 12 * 10 * 2000
 
 
-def test_one_process_has_no_shards():
-    users, items, _, target, _ = problem()
+def test_shards_of_one_process_are_refused():
     with pytest.raises(ValueError, match='shard="items" is for several processes'):
-        trm.evaluate("HR@5", users, items, target=target, shard="items")
+        trm.evaluate("HR@5", torch.eye(30, 3), torch.eye(23, 3), target=TARGET, shard="items")
+
+
+def test_a_list_of_shards_is_kept():
     with pytest.raises(TypeError, match=r"items must be a tensor \[n, d\], got list"):
-        trm.evaluate("HR@5", users, [items[:9], items[9:]], target=target)
+        trm.evaluate("HR@5", torch.eye(30, 3), [torch.eye(9, 3), torch.eye(14, 3)], target=TARGET)
 
 
 CPU = TargetDevice(torch.device("cpu"), False)
 
 
-def refused(users, items, **options):
-    """Return whether the scores must be kept because one of them might not be finite."""
+def are_kept(users, items, **options):
+    """Return whether scores must be kept, because one of them might not be finite."""
     scorer = scoring.EmbeddingScorer(trm.Embeddings(users, items, **options), CPU)
     return scorer.why_stored(check_values=True) is not None
 
 
 @pytest.mark.parametrize(
-    ("of_users", "of_items", "similarity", "is_refused"),
+    ("of_users", "of_items", "similarity", "is_kept"),
     [
         (2.0**70, 2.0**-70, "dot", False),
         (2.0**70, 2.0**55, "dot", False),  # 4 x 2^70 x 2^55 = 2^127
@@ -380,32 +380,31 @@ def refused(users, items, **options):
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_that_may_be_infinite(of_users, of_items, similarity, is_refused, dtype):
-    """Embeddings are refused if a product, or for cosine a norm, could be beyond float32."""
+def test_scores_are_kept_if_a_product_or_a_norm_may_be_infinite(of_users, of_items, similarity, is_kept, dtype):
     users, items = torch.ones(9, 4, dtype=dtype) * of_users, torch.ones(11, 4, dtype=dtype) * of_items
 
-    assert refused(users, items, similarity=similarity) == is_refused
+    assert are_kept(users, items, similarity=similarity) == is_kept
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("number", [math.inf, math.nan])
-def test_embeddings_that_are_not_finite(number, similarity):
+def test_scores_of_embeddings_that_are_not_finite_are_kept(number, similarity):
     finite, wrong = torch.ones(9, 4), torch.ones(9, 4)
     wrong[-1, -1] = number
 
-    assert refused(wrong, finite, similarity=similarity)
-    assert refused(finite, wrong, similarity=similarity)
+    assert are_kept(wrong, finite, similarity=similarity)
+    assert are_kept(finite, wrong, similarity=similarity)
 
 
 @pytest.mark.parametrize(
-    ("number", "is_refused"), [(math.inf, True), (math.nan, True), (2.0**127, True), (-math.inf, False)]
+    ("number", "is_kept"), [(math.inf, True), (math.nan, True), (2.0**127, True), (-math.inf, False)]
 )
-def test_a_bias_that_is_not_finite(number, is_refused):
+def test_scores_are_kept_if_their_bias_may_be_infinite(number, is_kept):
     """An item with the bias -inf is no candidate."""
     users, items = torch.full((9, 4), 2.0**70), torch.full((9, 4), 2.0**55)
 
-    assert refused(users, items, bias=torch.full((9,), number)) == is_refused
+    assert are_kept(users, items, bias=torch.full((9,), number)) == is_kept
 
 
-def test_embeddings_of_width_0_are_finite():
-    assert not refused(torch.ones(9, 0), torch.ones(11, 0))
+def test_scores_of_embeddings_of_width_0_are_not_kept():
+    assert not are_kept(torch.ones(9, 0), torch.ones(11, 0))
