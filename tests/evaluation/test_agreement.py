@@ -6,7 +6,6 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from said import agreement
 from sizes import examples
 
 import torchrecmetrics as trm
@@ -15,10 +14,8 @@ pd = pytest.importorskip("pandas")
 
 BEFORE = [[7, 3, 9], [4, 8, 5], [1, 2, 6]]
 AFTER = [[7, 9, 2], [4, 8, 5], [5, 4, 3]]
-
-
-def padded(lists, width):
-    return torch.tensor([[*items, *[-1] * (width - len(items))] for items in lists])
+"""Lists of three users, of whom one has another item, one the same list, and one nothing in common."""
+A, B = torch.tensor(BEFORE), torch.tensor(AFTER)
 
 
 def overlap(a, b, k):
@@ -39,187 +36,192 @@ def rbo_ext(a, b, k, p):
     return (1 - p) / p * (seen + unseen) + ((x[l] - x[s]) / l + x[s] / s) * p**l
 
 
-def test_by_hand():
-    """Three users of whom one has other items, one the same list, and one nothing in common."""
-    p = 0.5
-    first = (1 - p) * (1 / 1 + p * 1 / 2 + p**2 * 2 / 3) + p**3 * 2 / 3
-    found = agreement(torch.tensor(BEFORE), torch.tensor(AFTER), k=[1, 3], p=p)
-    assert found.floats() == pytest.approx(
+def test_overlap_and_churn_are_shares_of_the_first_k_items():
+    assert trm.agreement(A, B, k=[1, 3]).floats() == pytest.approx(
         {
-            "Overlap@1": 2 / 3,
-            "RBO-p0_5@1": 2 / 3,
-            "Churn@1": 1 / 3,
+            "Overlap@1": (1 + 1 + 0) / 3,
+            "RBO@1": (1 + 1 + 0) / 3,
+            "Churn@1": (0 + 0 + 1) / 3,
             "Overlap@3": (2 / 3 + 1 + 0) / 3,
-            "RBO-p0_5@3": (first + 1 + 0) / 3,
+            "RBO@3": (rbo_ext([7, 3, 9], [7, 9, 2], 3, 0.9) + 1 + 0) / 3,
             "Churn@3": (1 / 3 + 0 + 1) / 3,
         }
     )
-    assert found.num_users == 3
+
+
+def test_rank_biased_overlap_weighs_the_first_ranks_most():
+    """The first user's lists share 1, 1 and 2 items at depths 1, 2 and 3; the last share stays the same beyond."""
+    p = 0.5
+    first = (1 - p) * (1 / 1 + p * 1 / 2 + p**2 * 2 / 3) + p**3 * 2 / 3
+
+    assert trm.agreement(A, B, k=3, p=p)["RBO-p0_5@3"].item() == pytest.approx((first + 1 + 0) / 3)
+
+
+def test_agreement_has_standard_errors():
     spread = [1 / 3 - 4 / 9, 0 - 4 / 9, 1 - 4 / 9]
     error = math.sqrt(sum(value**2 for value in spread) / 2 / 3)
-    assert found.standard_errors["Churn@3"].item() == pytest.approx(error)
-    low, high = found.confidence_intervals["Churn@3"]
-    assert 0 <= low < 4 / 9 < high <= 1
-    assert [*agreement(torch.tensor(BEFORE), torch.tensor(AFTER))] == ["Overlap@10", "RBO@10", "Churn@10"]
+
+    assert trm.agreement(A, B, k=3).standard_errors["Churn@3"].item() == pytest.approx(error)
+
+
+def test_the_cutoff_is_10_unless_it_is_said():
+    assert [*trm.agreement(A, B)] == ["Overlap@10", "RBO@10", "Churn@10"]
 
 
 RUN = st.lists(st.lists(st.integers(0, 8), unique=True, max_size=6), min_size=4, max_size=4)
 
 
+def padded(lists, width):
+    return torch.tensor([[*items, *[-1] * (width - len(items))] for items in lists])
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(RUN, RUN, st.integers(1, 8), st.sampled_from([0.1, 0.5, 0.9, 0.99]))
 @pytest.mark.filterwarnings("ignore:.* users have a list in only one run")
-def test_equals_plain_python(a, b, k, p):
-    """Values of full, short and uneven lists equal the definitions, user by user."""
+def test_full_short_and_uneven_lists_have_the_values_of_plain_python(a, b, k, p):
     a, b = [[1, 2], *a], [[2, 1], *b]  # so that one user has two lists
-    found = agreement(padded(a, 6), padded(b, 7), k=k, p=p).floats()
+    found = trm.agreement(padded(a, 6), padded(b, 7), k=k, p=p).floats()
     overlaps = [overlap(x, y, k) for x, y in zip(a, b, strict=True)]
     biased = [rbo_ext(x, y, k, p) for x, y in zip(a, b, strict=True)]
     values = overlaps, biased, [1 - value for value in overlaps]
-    kept = [[value for value in column if not math.isnan(value)] for column in values]
-    assert [*found.values()] == pytest.approx([sum(column) / len(column) for column in kept], abs=1e-12)
+    defined = [[value for value in column if not math.isnan(value)] for column in values]
+
+    assert [*found.values()] == pytest.approx([sum(column) / len(column) for column in defined], abs=1e-12)
 
 
-def test_equals_the_package_rbo():
-    """The extrapolated overlap of full lists is that of the package rbo."""
+def test_rbo_of_full_lists_is_that_of_the_package_rbo():
     rbo = pytest.importorskip("rbo")
     a, b = torch.rand(2, 20, 12, generator=torch.Generator().manual_seed(0)).argsort(2)[:, :, :8]
     theirs = [rbo.RankingSimilarity(x, y).rbo_ext(p=0.8) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert agreement(a, b, k=8, p=0.8)["RBO-p0_8@8"].item() == pytest.approx(sum(theirs) / 20, abs=1e-12)
 
-
-def test_order_gaps_and_lengths():
-    """Only RBO depends on the order, runs can be swapped, gaps hold no rank, and equal short lists agree fully."""
-    whole = {"Overlap@4": 1, "RBO@4": 1, "Churn@4": 0}
-    a, b = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[4, 3, 2, 1]])
-    assert agreement(a, a, k=4).floats() == whole
-    expected = whole | {"RBO@4": pytest.approx(rbo_ext([1, 2, 3, 4], [4, 3, 2, 1], 4, 0.9))}
-    gaps, full = torch.tensor([[-1, 5, -1, 6]]), torch.tensor([[5, 6]])
-    for pair, values in (((a, b), expected), ((b, a), expected), ((gaps, full), whole), ((full, gaps), whole)):
-        assert agreement(*pair, k=4).floats() == values
-    a, b = torch.tensor([[-1, -1, 1, 2, 3]]), torch.tensor([[2, -1, 4, 1, -1]])
-    for k in (1, 2, 3):
-        expected = [overlap([1, 2, 3], [2, 4, 1], k), rbo_ext([1, 2, 3], [2, 4, 1], k, 0.9)]
-        assert [*agreement(a, b, k=k).floats().values()][:2] == pytest.approx(expected)
-
-
-def test_recommendations_are_matched_by_row_or_id():
-    """Results of `recommend` are matched by row numbers, or by the ids they have, with users that only one run has."""
-    torch.manual_seed(0)
-    users, items = torch.rand(5, 4), torch.rand(2, 20, 4)
-    a, b = (trm.recommend(users, each, k=5) for each in items)
-    expected = agreement(a.ids, b.ids, k=5).floats()
-    assert agreement(a, b, k=5).floats() == expected
-    assert agreement(a, dict(enumerate(b.ids.tolist())), k=5).floats() == expected
-    names, titles = list("vwxyz"), [f"i{item}" for item in range(20)]
-    a, b = (run.with_ids(user_ids=names, item_ids=titles) for run in (a, b))
-    assert agreement(a, b, k=5).floats() == expected
-    few = trm.recommend(users[:3], items[0], k=5)
-    for pair in ((few, trm.recommend(users, items[1], k=5)), (trm.recommend(users, items[1], k=5), few)):
-        with pytest.warns(UserWarning, match="2 of 5 users have a list in only one run"):
-            found = agreement(*pair, k=5)
-        assert found.floats() == agreement(few.ids, b.ids[:3], k=5).floats()
-
-
-def test_many_lists_are_compared_in_several_batches(monkeypatch):
-    """The number of rows at once changes nothing, and a bad list of a later batch is refused."""
-    torch.manual_seed(0)
-    a, b = (torch.rand(50, 9).argsort(1)[:, :5] for _ in range(2))
-    whole = agreement(a, b, k=5).floats()
-    monkeypatch.setattr("torchrecmetrics.evaluation.agreement._ROWS", 7)
-    assert agreement(a, b, k=5).floats() == pytest.approx(whole)
-    b[30, 1] = b[30, 0]
-    with pytest.raises(ValueError, match="lists_b holds an item twice in the list of row 30"):
-        agreement(a, b, k=5)
-
-
-RUN_A = {f"u{user}": [f"i{item}" for item in items] for user, items in enumerate(BEFORE)}
-RUN_B = {f"u{user}": [f"i{item}" for item in items] for user, items in reversed([*enumerate(AFTER)])}
-EXPECTED = agreement(torch.tensor(BEFORE), torch.tensor(AFTER), k=3).floats()
-
-
-def as_frame(lists):
-    rows = [(user, item, rank) for user, items in lists.items() for rank, item in enumerate(items, start=1)]
-    return pd.DataFrame(rows, columns=["user", "item", "rank"]).sample(frac=1, random_state=0)
-
-
-@pytest.mark.parametrize("form", ["dicts", "frames", "a file", "a tuple"])
-def test_tables_are_matched_by_id(form, tmp_path):
-    """Whatever the order of users and rows, the value is that of tensors."""
-    as_frame(RUN_B).to_csv(tmp_path / "b.csv", index=False)
-    a, b, options = {
-        "dicts": (RUN_A, RUN_B, {}),
-        "frames": (as_frame(RUN_A), as_frame(RUN_B), {"rank": "rank"}),
-        "a file": (as_frame(RUN_A), tmp_path / "b.csv", {"rank": "rank"}),
-        "a tuple": (RUN_A, ([*RUN_B.values()], [*RUN_B]), {}),
-    }[form]
-
-    assert agreement(a, b, k=3, **options).floats() == EXPECTED
-
-
-@pytest.mark.parametrize(("score", "overlap_at_1"), [("score", 1), (None, 0)])
-def test_a_score_orders_the_rows_if_it_is_said(score, overlap_at_1):
-    only_y = {"user": ["al"], "item": ["y"], "score": [0.5]}
-
-    assert agreement(SCORED, only_y, k=1, score=score)["Overlap@1"] == overlap_at_1
-
-
-def test_users_of_one_run_are_left_out_with_a_warning():
-    message = "3 of 6 users have a list in only one run, .* such as .* of lists_a and .* of lists_b"
-    with pytest.warns(UserWarning, match=message):
-        found = agreement({"new": ["i1"], **RUN_A}, {**RUN_B, "late": ["i2"], "gone": ["i3"]}, k=3)
-
-    assert (found.floats(), found.num_users) == (EXPECTED, 3)
-
-
-A, B = torch.tensor(BEFORE), torch.tensor(AFTER)
-SCORED = {"user": ["al", "al"], "item": ["x", "y"], "score": [0.1, 0.9]}
-UNREAD = {"user": ["al", "al"], "item": ["x", "y"], "p": [0.1, 0.9]}
-FOUND = trm.recommend(torch.eye(2, 3), torch.eye(9, 3), k=2)
-BETWEEN_0_AND_1 = "p, the probability of going on to the next rank, must be between 0 and 1"
+    assert trm.agreement(a, b, k=8, p=0.8)["RBO-p0_8@8"].item() == pytest.approx(sum(theirs) / 20, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("lists_a", "lists_b", "options", "message"),
+    ("a", "b", "rbo"),
     [
-        (A, B[:2], {}, "lists_a has 3 rows, lists_b 2: a row is one user in both"),
-        (A, {0: [1]}, {}, r"to say who the users are, pass \(lists_a, users\)"),
-        (A, B.float(), {}, "lists_b must hold int64, int32 or int16"),
-        (A[0], B, {}, r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"),
-        ({"al": ["x", "x"]}, {"al": ["x", "y"]}, {}, "lists_a holds an item twice in the list of user 'al'"),
-        (
-            {"al": ["x"]},
-            {"bo": ["x"]},
-            {},
-            "none of 2 users has a list in both runs, such as user 'al' of lists_a and user 'bo' of lists_b",
-        ),
-        (
-            {1: [1]},
-            {"2": [1]},
-            {},
-            r"the users of lists hold text \('2'\), the users of lists hold whole numbers \(1\)",
-        ),
-        (UNREAD, UNREAD, {}, "lists_a has a column that is not read: 'p'.*\nlists_b has a column"),
-        (FOUND, {"u1": [1]}, {}, "the users of the recommendations hold whole numbers"),
-        (
-            FOUND.with_ids(user_ids=["u", "v"]),
-            FOUND,
-            {},
-            r"lists_a has user_ids, lists_b has none: .*lists_b.with_ids\(user_ids=...\)",
-        ),
-        *((A, B, {"p": p}, BETWEEN_0_AND_1) for p in (0, 1, True, "0.9")),
-        (A, B, {"k": 0}, "k must be"),
+        ([[1, 2, 3, 4]], [[1, 2, 3, 4]], 1),
+        ([[1, 2, 3, 4]], [[4, 3, 2, 1]], 0.1 * (0.9**2 * 2 / 3 + 0.9**3) + 0.9**4),  # shares 0, 0, 2 / 3, 1
+        ([[-1, 5, -1, 6]], [[5, 6]], 1),  # gaps hold no rank
+        ([[-1, -1, 1, 2, 3]], [[2, -1, 4, 1, -1]], rbo_ext([1, 2, 3], [2, 4, 1], 4, 0.9)),
     ],
 )
-def test_bad_lists_are_refused(lists_a, lists_b, options, message):
-    """Messages name the list and the row, and say what is accepted; none speaks of a ground truth."""
+def test_runs_can_be_swapped_and_may_have_gaps(a, b, rbo):
+    a, b = torch.tensor(a), torch.tensor(b)
+
+    assert trm.agreement(a, b, k=4)["RBO@4"].item() == pytest.approx(rbo)
+    assert trm.agreement(b, a, k=4)["RBO@4"].item() == pytest.approx(rbo)
+
+
+def recommended(lists):
+    ids = torch.tensor(lists)
+    return trm.Recommendations(ids, torch.zeros(ids.shape), torch.arange(len(ids)))
+
+
+USER_IDS, ITEM_IDS = ["u", "v", "w"], [f"i{item}" for item in range(10)]
+BY_ID_A = {user: [ITEM_IDS[item] for item in items] for user, items in zip(USER_IDS, BEFORE, strict=True)}
+BY_ID_B = {user: [ITEM_IDS[item] for item in items] for user, items in zip(USER_IDS[::-1], AFTER[::-1], strict=True)}
+
+
+def as_frame(lists):
+    """Return rows in the order of items, with their ranks."""
+    rows = [(user, item, rank) for user, items in lists.items() for rank, item in enumerate(items, start=1)]
+    return pd.DataFrame(rows, columns=["user", "item", "rank"]).sort_values("item")
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (recommended(BEFORE), recommended(AFTER)),
+        (recommended(BEFORE), {2: AFTER[2], 0: AFTER[0], 1: AFTER[1]}),
+        (recommended(BEFORE).with_ids(USER_IDS, ITEM_IDS), recommended(AFTER).with_ids(USER_IDS, ITEM_IDS)),
+        (recommended(BEFORE).with_ids(USER_IDS, ITEM_IDS), BY_ID_B),
+        (BY_ID_A, BY_ID_B),
+        (as_frame(BY_ID_A), as_frame(BY_ID_B)),
+        (BY_ID_A, ([*BY_ID_B.values()], [*BY_ID_B])),
+    ],
+    ids=["rows", "rows of a dict", "vocabularies", "vocabulary and dict", "dicts", "frames", "a tuple"],
+)
+def test_users_and_items_are_matched_by_row_or_id(a, b):
+    """Whatever the order of users and of rows, the value is that of tensors."""
+    assert trm.agreement(a, b, k=3).floats() == trm.agreement(A, B, k=3).floats()
+
+
+def test_a_file_may_be_a_run(tmp_path):
+    as_frame(BY_ID_B).to_csv(tmp_path / "b.csv", index=False)
+
+    assert trm.agreement(BY_ID_A, tmp_path / "b.csv", k=1)["Overlap@1"] == (1 + 1 + 0) / 3
+
+
+def test_users_of_one_run_are_left_out_with_a_warning():
+    message = "3 of 6 users have a list in only one run, .* such as .*'new'.* of lists_a and .*'late' of lists_b"
+    with pytest.warns(UserWarning, match=message):
+        found = trm.agreement({"new": ["i1"], **BY_ID_A}, {**BY_ID_B, "late": ["i2"], "last": ["i3"]}, k=1)
+
+    assert (found["Overlap@1"].item(), found.num_users) == (pytest.approx(2 / 3), 3)
+
+
+SCORED = {"user": ["al", "al"], "item": ["x", "y"], "score": [0.1, 0.9]}
+
+
+@pytest.mark.parametrize(("lists", "expected"), [(SCORED, 1), (trm.Table(SCORED, score=None), 0)])
+def test_scores_order_the_rows_unless_they_are_no_scores(lists, expected):
+    assert trm.agreement(lists, {"al": ["y"]}, k=1)["Overlap@1"] == expected
+
+
+@pytest.fixture
+def in_batches(monkeypatch):
+    """Let two lists be compared at once."""
+    monkeypatch.setattr("torchrecmetrics.evaluation.agreement._ROWS", 2)
+
+
+@pytest.mark.usefixtures("in_batches")
+def test_lists_are_compared_in_batches():
+    assert trm.agreement(A, B, k=3)["Overlap@3"].item() == pytest.approx((2 / 3 + 1 + 0) / 3)
+
+
+@pytest.mark.usefixtures("in_batches")
+def test_a_bad_list_of_a_later_batch_is_refused():
+    with pytest.raises(ValueError, match="lists_b holds an item twice in the list of row 2"):
+        trm.agreement(A, torch.tensor([[7, 9], [4, 8], [5, 5]]))
+
+
+UNREAD = {"user": ["al", "al"], "item": ["x", "y"], "p": [0.1, 0.9]}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: trm.agreement(A, B[:2]), "lists_a has 3 rows, lists_b 2: a row is one user in both"),
+        (lambda: trm.agreement(A, {0: [1]}), r"to say who the users are, pass \(lists_a, users\)"),
+        (lambda: trm.agreement(A, B.float()), "lists_b must hold int64, int32 or int16"),
+        (lambda: trm.agreement(A[0], B), r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"),
+        (lambda: trm.agreement({"al": ["x", "x"]}, {"al": ["x"]}), "lists_a holds .* twice in the list of user 'al'"),
+        (lambda: trm.agreement({"al": ["x"]}, {"bo": ["x"]}), "none of 2 users .*'al' of lists_a and .*'bo' of lists_b"),
+        (lambda: trm.agreement({1: [1]}, {"2": [1]}), r"hold text \('2'\), the users of lists hold whole numbers \(1\)"),
+        (lambda: trm.agreement(UNREAD, UNREAD), "lists_a has a column that is not read: 'p'.*\nlists_b has a column"),
+        (lambda: trm.agreement(recommended(BEFORE), {"u": [1]}), "users of the recommendations hold whole numbers"),
+        (
+            lambda: trm.agreement(recommended(BEFORE).with_ids(user_ids=USER_IDS), recommended(AFTER)),
+            r"lists_a has user_ids, lists_b has none: .*lists_b.with_ids\(user_ids=...\)",
+        ),
+        (lambda: trm.agreement(A, B, p=0), "p, the probability of going on to the next rank, must be between 0 and 1"),
+        (lambda: trm.agreement(A, B, p=1), "must be between 0 and 1"),
+        (lambda: trm.agreement(A, B, p=True), "must be between 0 and 1"),
+        (lambda: trm.agreement(A, B, p="0.9"), "must be between 0 and 1"),
+        (lambda: trm.agreement(A, B, k=0), "k must be"),
+    ],
+)
+def test_bad_lists_are_refused(call, message):
+    """None of the messages speaks of a ground truth."""
     with pytest.raises((TypeError, ValueError), match=message):
-        agreement(lists_a, lists_b, **options)
+        call()
 
 
 def test_processes_compare_their_own_lists(monkeypatch):
     """The values are those of this process, as with `evaluate_lists`."""
     syncs = []
     monkeypatch.setattr(trm.RecMetricCollection, "result", lambda self: syncs.append(self.evaluator.sync_on_compute))
-    agreement(A, B)
+    trm.agreement(A, B)
+
     assert syncs == [False]

@@ -355,7 +355,7 @@ def test_shards_of_one_process_are_refused():
         trm.evaluate("HR@5", torch.eye(30, 3), torch.eye(23, 3), target=TARGET, shard="items")
 
 
-def test_a_list_of_shards_is_kept():
+def test_a_list_of_shards_is_refused():
     with pytest.raises(TypeError, match=r"items must be a tensor \[n, d\], got list"):
         trm.evaluate("HR@5", torch.eye(30, 3), [torch.eye(9, 3), torch.eye(14, 3)], target=TARGET)
 

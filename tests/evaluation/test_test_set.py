@@ -1,6 +1,7 @@
 """A model's rows are those of the ground truth: a history with as many other ids is warned of; cures are run."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -8,7 +9,6 @@ import torch
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions
 
-pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 
@@ -17,13 +17,12 @@ def frame_of(side, without, shift):
     numbers = [number for number in range(20) if number != without] * 2
     ids = [f"x{number:02}" for number in numbers]
     partners = [f"p{(number + shift + 2 * (row >= 19)) % 5}" for row, number in enumerate(numbers)]
-    return pd.DataFrame({"user": ids, "item": partners} if side == "user" else {"user": partners, "item": ids})
+    return {"user": ids, "item": partners} if side == "user" else {"user": partners, "item": ids}
 
 
 def read(side):
-    """Return a ground truth without x02 and a history without x19, each with ids of its own."""
-    frames = frame_of(side, 2, 1), frame_of(side, 19, 0)
-    return tuple(map(Interactions.from_frame, frames))
+    """Return a ground truth without x02 and a history without x19, each with ids of its own, as many by chance."""
+    return Interactions.from_frame(frame_of(side, 2, 1)), Interactions.from_frame(frame_of(side, 19, 0))
 
 
 def perfect_model(target):
@@ -31,45 +30,60 @@ def perfect_model(target):
     return torch.from_numpy(target.to_scipy().toarray()), torch.eye(target.num_items, dtype=torch.float64)
 
 
-def ids_of(interactions):
-    return {"user_ids": interactions.user_ids, "item_ids": interactions.item_ids}
-
-
-def hit_rate(target, exclude, model=None):
-    embeddings = perfect_model(target) if model is None else model
-    return trm.evaluate("HR@1", *embeddings, target=target, exclude=exclude)["HR@1"].item()
+def hit_rate(model, target, exclude=None):
+    return trm.evaluate("HR@1", *model, target=target, exclude=exclude)["HR@1"].item()
 
 
 @pytest.mark.parametrize("side", ["user", "item"])
-def test_files_read_apart(side):
-    """Each file has ids of its own, as many by chance: a warning with two cures, for rows of either numbering."""
+def test_as_many_other_ids_of_a_history_are_a_warning_with_two_cures(side):
+    """One for a model with the rows of the history, and one for a model with those of the ground truth."""
     test, train = read(side)
+    trained = perfect_model(test.recode(user_ids=train.user_ids, item_ids=train.item_ids))
     message = rf"^row 2 of the model's {side}s is taken as target's 'x03', not exclude's 'x02': if it is exclude's, "
     message += r"pass (target\.recode\(.*\)), else (exclude\.recode\(.*\))$"
-    trained = perfect_model(test.recode(**ids_of(train)))
     with pytest.warns(UserWarning, match=message) as warned:
-        assert hit_rate(test, train, trained) < 0.75
-    names = {"target": test, "exclude": train}
-    as_train, as_test = (eval(call, names) for call in re.search(message, str(warned[0].message)).groups())
-    assert hit_rate(as_train, train, trained) == hit_rate(test, as_test) == 1
+        assert hit_rate(trained, test, train) < 0.75
+    calls = re.search(message, str(warned[0].message)).groups()
+    as_train, as_test = (eval(call, {"target": test, "exclude": train}) for call in calls)
+
+    assert hit_rate(trained, as_train, train) == hit_rate(perfect_model(test), test, as_test) == 1
 
 
-def test_rows_of_one_side():
-    """A bias has rows of items alone, and a function none; a history of another size does not fit the model."""
+def test_a_bias_has_rows_of_items():
     test, train = read("item")
-    popular = trm.Embeddings(bias=train.popularity)
-    for exclude, name in ((train, "exclude"), ((test.without(test), train), r"exclude\[1\]")):
-        with pytest.warns(UserWarning, match=rf"^row 2 of the model's items .*\(item_ids={name}\.item_ids\), else"):
-            trm.evaluate("HR@1", popular, target=test, exclude=exclude)
-    trm.evaluate("HR@1", lambda users: torch.rand(len(users), 19), target=test, exclude=train)
-    test, train = read("user")
-    trm.evaluate("HR@1", trm.Embeddings(bias=train.popularity), target=test, exclude=train)
-    hit_rate(test, train.recode(user_ids=train.user_ids.union(["x19"])))
+    histories = test.without(test), train
+    with pytest.warns(UserWarning, match=r"^row 2 of the model's items .*\(item_ids=exclude\[1\]\.item_ids\), else"):
+        trm.evaluate("HR@1", trm.Embeddings(bias=train.popularity), target=test, exclude=histories)
+
+
+@pytest.mark.parametrize(
+    ("side", "model", "other_ids"),
+    [
+        ("item", lambda train: (lambda users: torch.rand(len(users), 19),), []),  # a function has no rows
+        ("user", lambda train: (trm.Embeddings(bias=train.popularity),), []),  # a bias has none of users
+        ("user", lambda train: (torch.eye(19, 5), torch.eye(5)), ["x19"]),  # 20 users are no rows of 19
+    ],
+    ids=["function", "bias", "another size"],
+)
+def test_a_history_whose_rows_the_model_cannot_have_is_no_warning(side, model, other_ids):
+    test, train = read(side)
+    history = train.recode(user_ids=train.user_ids.union(other_ids)) if other_ids else train
+    with warnings.catch_warnings(action="error"):
+        trm.evaluate("HR@1", *model(train), target=test, exclude=history)
 
 
 ABC, ABCD = {"user": [*"abc"], "item": [*"xyz"]}, {"user": [*"abcd"], "item": [*"yzwx"]}
 BCDE, ABCDE = {"user": [*"bcde"], "item": [*"xyzw"]}, {"user": [*"abcde"], "item": [*"vwxyz"]}
 NUMBERS, OTHERS = {"user": [0, 1, 3], "item": [1, 2, 3]}, {"user": [7, 8, 9, 10], "item": [1, 2, 3, 0]}
+FROM_1 = {"user": [1, 2, 3, 4], "item": [2, 3, 1, 0]}
+OF_4 = torch.eye(4), torch.eye(4)
+
+
+def recoded(target, train, side, ids):
+    """Return the ground truth after the call of the message about a side that has not four rows, as OF_4 has."""
+    with pytest.raises(ValueError, match=rf"^4 {side}s have embeddings, .*: target\.recode\(.*{re.escape(ids)}"):
+        hit_rate(OF_4, target)
+    return eval(f"target.recode({side}_ids={ids})", {"target": target, "train": train})
 
 
 @pytest.mark.parametrize(
@@ -79,35 +93,33 @@ NUMBERS, OTHERS = {"user": [0, 1, 3], "item": [1, 2, 3]}, {"user": [7, 8, 9, 10]
         (ABCDE, BCDE, "train.user_ids", "train.item_ids"),
         (NUMBERS, NUMBERS, "range(4)", "range(4)"),
         (NUMBERS | {"user": [8, 9, 10]}, OTHERS, "train.user_ids", "range(4)"),
-        (NUMBERS | {"user": [1, 2, 4]}, {"user": [1, 2, 3, 4], "item": [2, 3, 1, 0]}, "train.user_ids", "range(4)"),
+        (NUMBERS | {"user": [1, 2, 4]}, FROM_1, "train.user_ids", "range(4)"),
     ],
 )
-def test_the_cure_of_another_size_is_run(target, train, users, items):
-    """The calls that the messages show number the ground truth as the four rows of the model, whatever its ids are."""
+def test_the_cure_for_another_size_numbers_the_target_as_the_model(target, train, users, items):
     target, train = Interactions.from_frame(target), Interactions.from_frame(train)
-    model = torch.eye(4), torch.eye(4)
-    for side, ids in (("user", users), ("item", items)):
-        number = target.num_users if side == "user" else target.num_items
-        message = rf"^4 {side}s have embeddings, but target has {number} {side}s: target\.recode\(.*{re.escape(ids)}"
-        with pytest.raises(ValueError, match=message):
-            hit_rate(target, None, model)
-        target = eval(f"target.recode({side}_ids={ids})", {"target": target, "train": train})
-    assert len(target) >= 3
-    hit_rate(target, None, model)
-    if users == "train.user_ids":
-        hit_rate(target, train, model)
+    cured = recoded(recoded(target, train, "user", users), train, "item", items)
+
+    assert (cured.num_users, cured.num_items) == (4, 4)
+    assert len(cured) >= 3
 
 
-def test_the_cure_for_ids_from_1():
-    """Whole numbers may be ids of a log or the model's rows: the message names both, rows only where they fit."""
-    train = trm.Interactions.from_frame({"user": [1, 2, 3, 4], "item": [*"abcd"]})
-    test = trm.Interactions.from_frame({"user": [1, 2, 3], "item": [*"bcd"]}, item_ids=train.item_ids)
+TRAIN = Interactions.from_frame({"user": [1, 2, 3, 4], "item": [*"abcd"]})
+TEST = Interactions.from_frame({"user": [1, 2, 3], "item": [*"bcd"]}, item_ids=TRAIN.item_ids)
+
+
+def test_whole_numbers_may_be_ids_of_a_log_or_rows_of_the_model():
+    """The message names both; here user 1 is row 0."""
     model = torch.eye(4), torch.eye(4)[[3, 0, 1, 2]]
-    both = r"target has 3 users: (.*) numbers it by .* and drops others; user_ids=range\(4\) if these ids are its rows$"
-    with pytest.raises(ValueError, match=both) as raised:
-        hit_rate(test, train, model)
-    call = re.search(both, str(raised.value))[1]
-    assert hit_rate(eval(call, {"target": test, "train": train}), train, model) == 1
-    for ids in ([-1, 2, 3], [2, 3, 4]):  # no rows of the model
-        with pytest.raises(ValueError, match=r"and drops others$"):
-            hit_rate(test.with_ids(user_ids=ids), None, model)
+    message = r"has 3 users: (.*) numbers it by .* and drops others; user_ids=range\(4\) if these ids are its rows$"
+    with pytest.raises(ValueError, match=message) as error:
+        hit_rate(model, TEST, TRAIN)
+    call = re.search(message, str(error.value))[1]
+
+    assert hit_rate(model, eval(call, {"target": TEST, "train": TRAIN}), TRAIN) == 1
+
+
+@pytest.mark.parametrize("ids", [[-1, 2, 3], [2, 3, 4]])
+def test_numbers_that_are_no_rows_of_the_model_are_ids_of_a_log(ids):
+    with pytest.raises(ValueError, match=r"and drops others$"):
+        hit_rate(OF_4, TEST.with_ids(user_ids=ids))
