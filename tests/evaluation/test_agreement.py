@@ -197,8 +197,8 @@ UNREAD = {"user": ["al", "al"], "item": ["x", "y"], "p": [0.1, 0.9]}
         (lambda: trm.agreement(A, B.float()), "lists_b must hold int64, int32 or int16"),
         (lambda: trm.agreement(A[0], B), r"lists_a must be item ids \[B, K\], best first, got shape \[3\]"),
         (lambda: trm.agreement({"al": ["x", "x"]}, {"al": ["x"]}), "lists_a holds .* twice in the list of user 'al'"),
-        (lambda: trm.agreement({"al": ["x"]}, {"bo": ["x"]}), "none of 2 users .*'al' of lists_a and .*'bo' of lists_b"),
-        (lambda: trm.agreement({1: [1]}, {"2": [1]}), r"hold text \('2'\), the users of lists hold whole numbers \(1\)"),
+        (lambda: trm.agreement({"al": ["x"]}, {"bo": ["x"]}), "none of 2 users .*'al' of lists_a.*'bo'"),
+        (lambda: trm.agreement({1: [1]}, {"2": [1]}), r"hold text \('2'\), the users of lists hold whole"),
         (lambda: trm.agreement(UNREAD, UNREAD), "lists_a has a column that is not read: 'p'.*\nlists_b has a column"),
         (lambda: trm.agreement(recommended(BEFORE), {"u": [1]}), "users of the recommendations hold whole numbers"),
         (

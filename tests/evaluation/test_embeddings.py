@@ -17,7 +17,8 @@ def pairs(share):
 
 
 TARGET, EXCLUDE, CANDIDATES = pairs(0.05), pairs(0.1), pairs(0.4)
-BIAS, *WHOLE = (torch.randint(-3, 4, shape, generator=GENERATOR).float() for shape in ((ITEMS,), (USERS, 8), (ITEMS, 8)))
+BIAS = torch.randint(-3, 4, (ITEMS,), generator=GENERATOR).float()
+WHOLE = [torch.randint(-3, 4, (n, WIDTH), generator=GENERATOR).float() for n in (USERS, ITEMS)]
 """Small whole numbers, whose products are exact, and often equal."""
 FRACTIONS = [torch.rand(n, WIDTH, generator=GENERATOR, dtype=torch.float64) - 0.5 for n in (USERS, ITEMS)]
 """Without ties, which rounding would break."""
