@@ -52,9 +52,9 @@ def test_the_code_of_a_message_reads_the_file(name, tmp_path, monkeypatch):
     content, use, message, cure, value = CASES[name]
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(content)
-    with pytest.raises(ValueError, match=f"(?s){message}") as raised:
+    with pytest.raises(ValueError, match=f"(?s){message}") as error:
         use(name)
-    shown = re.search(message, str(raised.value), re.DOTALL)[1]
+    shown = re.search(message, str(error.value), re.DOTALL)[1]
 
     assert use(eval(cure.format(shown), {"trm": trm, "source": name})) == value
 
@@ -62,16 +62,16 @@ def test_the_code_of_a_message_reads_the_file(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("target", "code"),
     [
-        (pd.Series({"al": ["y"]}), r"target\.to_dict\(\)"),
-        (pl.LazyFrame({"user": ["al"], "item": ["y"]}), r"target\.collect\(\)"),
+        (pd.Series({"al": ["y"]}), "target.to_dict()"),
+        (pl.LazyFrame({"user": ["al"], "item": ["y"]}), "target.collect()"),
     ],
     ids=["series", "lazy"],
 )
 def test_the_code_of_a_message_makes_a_table(target, code):
-    with pytest.raises(TypeError, match=f"pass {code}"):
+    with pytest.raises(TypeError, match=re.escape(f"pass {code}")):
         gain(target)
 
-    assert gain(eval(code.replace("\\", ""))) == 1
+    assert gain(eval(code)) == 1
 
 
 def test_the_code_of_a_message_makes_datetimes():
@@ -84,7 +84,7 @@ def test_the_code_of_a_message_makes_datetimes():
     assert last(events | {"time": pd.to_datetime(dates, format="%d/%m/%Y")}) == 30
 
 
-def test_a_number_beside_dates_comes_with_the_line_that_converts_it():
+def test_the_code_of_a_message_makes_a_date_of_a_number():
     log = Log.from_frame({"user": [1, 1], "item": [7, 8], "time": ["2024-01-01", "2024-01-02"]})
     with pytest.raises(TypeError, match=r"in seconds since 1970, pass valid_from=pandas.Timestamp\(1704153600, unit"):
         log.split_by_time(1704153600, "2024-01-02")

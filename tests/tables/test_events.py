@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 
 def log_at(times):
     """Return a log in which one user has the items 0, 1, 2, ... at these times."""
-    return Log.from_frame({"user": [0] * len(times), "item": range(len(times)), "time": times}, time="time")
+    return Log.from_frame({"user": [0] * len(times), "item": range(len(times)), "time": times})
 
 
 def in_order(times):
@@ -24,37 +24,45 @@ def in_order(times):
 
 
 def parts(times, valid_from, test_from):
+    """Return the items of train, valid and test."""
     return [part.items.tolist() for part in log_at(times).split_by_time(valid_from, test_from)]
 
 
-SECONDS = [1112486027, 1420070400, 1420070401]
+SECONDS = [1112486027, 1420070400, 1420070401]  # the second is 2015-01-01
 
 
 @pytest.mark.parametrize(
     "bound",
     ["2015-01-01", "2015-01-01T02:00+02:00", date(2015, 1, 1), datetime(2015, 1, 1), np.datetime64("2015-01-01")],
 )
-def test_dates_beside_seconds_come_with_the_line_that_converts_them(bound):
-    """The line of the error cuts a log of seconds since 1970 at the date."""
-    for times in (SECONDS, [float(time) for time in SECONDS]):
-        log = log_at(times)
-        for name, more in (("test_from", {}), ("valid_from", {"test_from": bound})):
-            with pytest.raises(
-                TypeError, match=rf"{name} is .*, but times are numbers: if they are .*pass {name}="
-            ) as error:
-                log.split_by_time(**{name: bound, **more})
-            line = str(error.value).partition(f"pass {name}=")[2]
-            assert log.split_by_time(test_from=eval(line, {"pandas": pd})).test.items.tolist() == [1, 2]
+@pytest.mark.parametrize("times", [SECONDS, list(map(float, SECONDS))], ids=["int", "float"])
+def test_the_message_about_a_date_beside_seconds_holds_a_bound_that_cuts_them(times, bound):
+    with pytest.raises(TypeError, match="test_from is .*, but times are numbers: if they are .*") as error:
+        log_at(times).split_by_time(test_from=bound)
+    shown = str(error.value).partition("pass test_from=")[2]
+
+    assert log_at(times).split_by_time(test_from=eval(shown, {"pandas": pd})).test.items.tolist() == [1, 2]
 
 
-def test_large_whole_times_are_not_rounded():
-    """Large whole times are exact: nanoseconds do not fit into float32, nor all of them into float64."""
+def test_the_message_about_a_date_beside_seconds_names_the_first_bound():
+    with pytest.raises(TypeError, match=r"valid_from is .*, but times are numbers: if they are .*pass valid_from="):
+        log_at(SECONDS).split_by_time("2015-01-01", "2015-01-01")
+
+
+def test_nanoseconds_are_not_rounded():
+    """They do not fit into float32, nor all of them into float64."""
     base = 1_700_000_000_000_000_000
+
     assert parts([base, base + 1, base + 2], base + 1, base + 2) == [[0], [1], [2]]
-    unix = list(range(1_600_000_000, 1_600_001_000))
-    for times in (unix, [float(t) for t in unix], tensor(unix)):
-        for bounds in ((1_600_000_800, 1_600_000_900), (1_600_000_799.5, 1_600_000_900.0)):
-            assert [len(part) for part in parts(times, *bounds)] == [800, 100, 100]
+
+
+UNIX = [*range(1_600_000_000, 1_600_001_000)]
+
+
+@pytest.mark.parametrize("times", [UNIX, [float(time) for time in UNIX], tensor(UNIX)], ids=["int", "float", "tensor"])
+@pytest.mark.parametrize("bounds", [(1_600_000_800, 1_600_000_900), (1_600_000_799.5, 1_600_000_900.0)], ids=str)
+def test_seconds_are_not_rounded(times, bounds):
+    assert [len(part) for part in parts(times, *bounds)] == [800, 100, 100]
 
 
 NEW_YEAR = datetime(2024, 1, 1)
@@ -81,66 +89,70 @@ STAMPS = [pd.Timestamp("2024-01-01") + pd.Timedelta(n, unit="ns") for n in (2, 1
         (pd.Series(STAMPS, dtype=object), [2, 1, 0], (STAMPS[1], STAMPS[0])),  # nanoseconds count
     ],
 )
-def test_times_are_ordered_whatever_they_are_written_in(times, expected, bounds):
-    """Times are ordered as numbers, dates or text, beyond float64, int64 and nanoseconds, and across time zones."""
+def test_times_are_ordered_and_cut_whatever_they_are_written_in(times, expected, bounds):
+    """As numbers, dates or text, beyond float64, int64 and nanoseconds, and across time zones."""
     assert in_order(times) == expected
     assert parts(times, *bounds) == [[item] for item in expected]
 
 
 @pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
 def test_datetimes_of_numpy_keep_their_unit(unit):
-    """A bound of a finer unit counts from the next step on; a bound beyond the unit's range is after all times."""
+    """A bound of a finer unit counts from the next step on."""
     times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
+
     assert in_order(times) == [2, 1, 0]
     assert parts(times, np.datetime64("2024-01-01T00:00:00.000000001"), date(2024, 1, 3)) == [[2], [1], [0]]
     assert parts([*times], times[1], times[0]) == [[2], [1], [0]]
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_a_bound_beyond_the_range_of_the_unit_is_after_all_times(unit):
+    times = np.array(["2024-01-03", "2024-01-02", "2024-01-01"], dtype=f"M8[{unit}]")
     with pytest.raises(ValueError, match=r"for test, from test_from=9999-12-31 on; .* from 2024-01-01"):
         parts(times, "2024-01-02", "9999-12-31")
 
 
 @pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
 @pytest.mark.parametrize("unit", ["ns", "us", "s"])
-def test_time_zones_of_pandas_are_brought_to_utc(zone, unit):
-    """Times with a zone work as a column, an index or objects, without a warning; a bound may be in another zone."""
+@pytest.mark.parametrize(
+    "form", [pd.Series, pd.DatetimeIndex, lambda column: column.astype(object), list], ids=["column", "index", "objects", "list"]
+)
+def test_time_zones_of_pandas_are_brought_to_utc(form, unit, zone):
+    """A bound may be in another zone."""
     naive = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"]).as_unit(unit)
-    column = pd.Series(naive.tz_localize(zone))
+    times = form(pd.Series(naive.tz_localize(zone)))
     bounds = pd.Timestamp("2024-01-02", tz=zone), pd.Timestamp("2024-01-03", tz=zone).tz_convert("Asia/Tokyo")
-    for times in (column, pd.DatetimeIndex(column), column.astype(object), list(column)):
-        assert in_order(times) == [2, 1, 0]
-        assert parts(times, *bounds) == [[2], [1], [0]]
+
+    assert in_order(times) == [2, 1, 0]
+    assert parts(times, *bounds) == [[2], [1], [0]]
 
 
-BAD = [
-    (lambda: in_order(["7", "2024-01-01", "9"]), TypeError, r"must be numbers or datetimes.* '[79]'"),
-    (lambda: in_order(["2024-01-01", "2024-01-02Z", "2024-01-03"]), TypeError, "a time zone in all rows or in none"),
-    (lambda: in_order([NEW_YEAR, IN_UTC, NEW_YEAR]), ValueError, "holds datetimes with and without a time zone"),
-    (lambda: in_order([NEW_YEAR, NEW_YEAR.date(), NEW_YEAR]), TypeError, "holds date and datetime: make them all one"),
-    (lambda: in_order(["1337922397123456788.5", "1"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
-    (lambda: in_order([2**63, 5, 6]), ValueError, r"must be below 2\^63: pass them in a coarser unit"),
-    (lambda: in_order(tensor([16777216.0, 1, 2])), ValueError, r"float32 rounds whole numbers from 2\^24 on"),
-    (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
-    (
-        lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])),
-        ValueError,
-        "'time' of frame: 1 of 3 are missing, the first in row 1",
-    ),
-    (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),
-    (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
-]
-
-
-@pytest.mark.parametrize(("make", "error", "message"), BAD)
-def test_bad_times(make, error, message):
-    """The error says which times were given and what is accepted."""
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: in_order(["7", "2024-01-01", "9"]), TypeError, r"must be numbers or datetimes.* '[79]'"),
+        (lambda: in_order(["2024-01-01", "2024-01-02Z", "2024-01-03"]), TypeError, "a time zone in all rows or in none"),
+        (lambda: in_order([NEW_YEAR, IN_UTC, NEW_YEAR]), ValueError, "holds datetimes with and without a time zone"),
+        (lambda: in_order([NEW_YEAR, NEW_YEAR.date(), NEW_YEAR]), TypeError, "holds date and datetime: make them all"),
+        (lambda: in_order(["1337922397123456788.5", "1"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
+        (lambda: in_order([2**63, 5, 6]), ValueError, r"must be below 2\^63: pass them in a coarser unit"),
+        (lambda: in_order(tensor([16777216.0, 1, 2])), ValueError, r"float32 rounds whole numbers from 2\^24 on"),
+        (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
+        (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "1 of 3 are missing, the first in row 1"),
+        (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),
+        (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
+    ],
+)
+def test_bad_times_are_refused(call, error, message):
     with pytest.raises(error, match=message):
-        make()
+        call()
 
 
 @pytest.mark.parametrize("column", [[1j], tensor([1j]), np.array([1j])], ids=str)
-def test_complex_times_are_refused(column):
-    for function in (lambda: log_at(column), lambda: parts([0, 1, 2], column[0], 2)):
-        with pytest.raises((TypeError, ValueError), match=r"complex|1j|Tensor"):
-            function()
+@pytest.mark.parametrize("call", [log_at, lambda column: parts([0, 1, 2], column[0], 2)], ids=["times", "bound"])
+def test_complex_times_are_refused(call, column):
+    with pytest.raises((TypeError, ValueError), match=r"complex|1j|Tensor"):
+        call(column)
 
 
 MORNING = 1_600_000_000
@@ -157,14 +169,23 @@ WRONG = {  # times, the first of another unit or missing
 
 
 @pytest.mark.parametrize(("times", "wrong"), WRONG.values(), ids=WRONG)
-def test_times_in_two_units_and_missing_times_are_no_order(times, wrong):
-    """A fault of times that `audit` finds, two units or -1 beside times, is an error of splits in order of time."""
-    log = log_at(times)
-    assert "time_units" in audit(log).faults
-    for split in (log.leave_last_out, lambda: log.split_by_time(times[0], times[0])):
-        with pytest.raises(ValueError, match=rf"^[12] of {len(times)} times are .*, such as {wrong}.*others are like"):
-            split()
-    assert len(log.split_random((1, 1, 1)).train) == len(times) // 3  # which reads no times
+@pytest.mark.parametrize(
+    "split",
+    [lambda log: log.leave_last_out(), lambda log: log.split_by_time(log.times[0].item(), log.times[0].item())],
+    ids=["leave_last_out", "split_by_time"],
+)
+def test_times_in_two_units_and_missing_times_are_no_order(split, times, wrong):
+    with pytest.raises(ValueError, match=rf"^[12] of {len(times)} times are .*, such as {wrong}.*others are like"):
+        split(log_at(times))
+
+
+@pytest.mark.parametrize("times", [times for times, _ in WRONG.values()], ids=WRONG)
+def test_audit_finds_times_in_two_units_and_missing_times(times):
+    assert "time_units" in audit(log_at(times)).faults
+
+
+def test_a_random_split_reads_no_times():
+    assert len(log_at([MORNING, MORNING + 1, -1]).split_random((1, 1, 1)).train) == 1
 
 
 RIGHT = {
@@ -178,8 +199,8 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("times", RIGHT.values(), ids=RIGHT)
-def test_times_that_may_be_right_are_split(times):
-    """Small and negative numbers, and times of one unit, are not refused."""
+def test_small_and_negative_times_and_those_of_one_unit_are_an_order(times):
     log = log_at(times)
+
     assert "time_units" not in audit(log).faults
-    log.leave_last_out()
+    assert len(log.leave_last_out().test) == 1
