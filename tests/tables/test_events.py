@@ -115,7 +115,9 @@ def test_a_bound_beyond_the_range_of_the_unit_is_after_all_times(unit):
 @pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
 @pytest.mark.parametrize("unit", ["ns", "us", "s"])
 @pytest.mark.parametrize(
-    "form", [pd.Series, pd.DatetimeIndex, lambda column: column.astype(object), list], ids=["column", "index", "objects", "list"]
+    "form",
+    [pd.Series, pd.DatetimeIndex, lambda column: column.astype(object), list],
+    ids=["column", "index", "objects", "list"],
 )
 def test_time_zones_of_pandas_are_brought_to_utc(form, unit, zone):
     """A bound may be in another zone."""
@@ -131,14 +133,14 @@ def test_time_zones_of_pandas_are_brought_to_utc(form, unit, zone):
     ("call", "error", "message"),
     [
         (lambda: in_order(["7", "2024-01-01", "9"]), TypeError, r"must be numbers or datetimes.* '[79]'"),
-        (lambda: in_order(["2024-01-01", "2024-01-02Z", "2024-01-03"]), TypeError, "a time zone in all rows or in none"),
+        (lambda: in_order(["2024-01-01", "2024-01-02Z", "2024-01-03"]), TypeError, "a time zone in all rows"),
         (lambda: in_order([NEW_YEAR, IN_UTC, NEW_YEAR]), ValueError, "holds datetimes with and without a time zone"),
         (lambda: in_order([NEW_YEAR, NEW_YEAR.date(), NEW_YEAR]), TypeError, "holds date and datetime: make them all"),
         (lambda: in_order(["1337922397123456788.5", "1"]), ValueError, r"float64 rounds whole numbers from 2\^53 on"),
         (lambda: in_order([2**63, 5, 6]), ValueError, r"must be below 2\^63: pass them in a coarser unit"),
         (lambda: in_order(tensor([16777216.0, 1, 2])), ValueError, r"float32 rounds whole numbers from 2\^24 on"),
         (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
-        (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "1 of 3 are missing, the first in row 1"),
+        (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "1 of 3 are missing, .* row 1"),
         (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),
         (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
     ],
@@ -171,12 +173,12 @@ WRONG = {  # times, the first of another unit or missing
 @pytest.mark.parametrize(("times", "wrong"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize(
     "split",
-    [lambda log: log.leave_last_out(), lambda log: log.split_by_time(log.times[0].item(), log.times[0].item())],
+    [lambda log, _: log.leave_last_out(), lambda log, times: log.split_by_time(times[0], times[0])],
     ids=["leave_last_out", "split_by_time"],
 )
 def test_times_in_two_units_and_missing_times_are_no_order(split, times, wrong):
     with pytest.raises(ValueError, match=rf"^[12] of {len(times)} times are .*, such as {wrong}.*others are like"):
-        split(log_at(times))
+        split(log_at(times), times)
 
 
 @pytest.mark.parametrize("times", [times for times, _ in WRONG.values()], ids=WRONG)

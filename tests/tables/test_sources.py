@@ -14,10 +14,8 @@ import zipfile
 
 import pytest
 import torch
-from said import evaluate_lists
 
-import torchrecmetrics as trm
-from torchrecmetrics import Interactions, Log, Table
+from torchrecmetrics import Interactions, Log, Table, evaluate_lists
 from torchrecmetrics.tables.sources import open_file, source_of_frame
 
 pa = pytest.importorskip("pyarrow")
@@ -27,79 +25,98 @@ pl = pytest.importorskip("polars")
 
 EVENTS = [("u9", "i3", 4, 30), ("u10", "i1", 5, 10), ("u9", "i1", 3, 20)]
 NUMBERED = [(9, 3, 4, 30), (10, 1, 5, 10), (9, 1, 3, 20)]
+"""Users, items, stars and times."""
 
 
 def rows(events, delimiter, *header):
     return "\n".join([*header, *(delimiter.join(map(str, event)) for event in events), ""])
 
 
+def pairs_of(log):
+    """Return the user and the item of each row."""
+    return list(zip(log.user_ids.ids(log.users), log.item_ids.ids(log.items), strict=True))
+
+
 HEADER = ["user", "item", "stars", "when"]
 MOVIELENS = ["user", "item", "rating", "timestamp"]
 RECBOLE = ["user_id", "item_id", "rating", "timestamp"]
 FRAME = pd.DataFrame(EVENTS, columns=HEADER)
-FILES = {  # name -> text, names of (user, item, value, time)
-    "a.csv": (rows(EVENTS, ",", "user,item,stars,when"), HEADER),
-    "b.tsv": (rows(NUMBERED, "\t", "user\titem\tstars\twhen"), HEADER),
-    "c.jsonl": (FRAME.to_json(orient="records", lines=True), HEADER),
-    "c.json": (FRAME.to_json(orient="records"), HEADER),
-    "d.inter": (rows(EVENTS, "\t", "user_id:token\titem_id:token\trating:float\ttimestamp:float"), RECBOLE),
-    "u.data": (rows(NUMBERED, "\t"), MOVIELENS),
-    "ratings.dat": (rows(NUMBERED, "::"), MOVIELENS),
-    "e.csv": ("\ufeff" + rows([event[::-1] for event in EVENTS], ",", "when,stars,item,user"), HEADER),
-    "g.qrels": ("u9 0 i3 4\nu10 0 i1 5\nu9 0 i1 3\n", ["user", "item", "relevance", None]),
+BACKWARDS = [event[::-1] for event in EVENTS]
+FILES = {  # name -> text, names of (user, item, value, time), events
+    "a.csv": (rows(EVENTS, ",", "user,item,stars,when"), HEADER, EVENTS),
+    "b.tsv": (rows(NUMBERED, "\t", "user\titem\tstars\twhen"), HEADER, NUMBERED),
+    "c.jsonl": (FRAME.to_json(orient="records", lines=True), HEADER, EVENTS),
+    "c.json": (FRAME.to_json(orient="records"), HEADER, EVENTS),
+    "d.inter": (rows(EVENTS, "\t", "user_id:token\titem_id:token\trating:float\ttimestamp:float"), RECBOLE, EVENTS),
+    "u.data": (rows(NUMBERED, "\t"), MOVIELENS, NUMBERED),
+    "ratings.dat": (rows(NUMBERED, "::"), MOVIELENS, NUMBERED),
+    "e.csv": ("\ufeff" + rows(BACKWARDS, ",", "when,stars,item,user"), HEADER, EVENTS),  # with a byte order mark
 }
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_known_kinds_are_read(name, tmp_path):
-    """Every kind is read by name and content, in the order of its rows; a byte order mark is no part of a name."""
-    text, (user, item, value, time) = FILES[name]
+def test_files_of_known_kinds_are_read_in_the_order_of_their_rows(name, tmp_path):
+    text, (user, item, value, time), events = FILES[name]
     (tmp_path / name).write_text(text)
     log = Log.from_file(tmp_path / name, user, item, time, value)
-    expected = EVENTS if "u9" in text else NUMBERED
-    found = zip(log.user_ids.ids(log.users), log.item_ids.ids(log.items), log.values.tolist(), strict=True)
-    assert list(found) == [event[:3] for event in expected]
-    assert time is None or log.times.tolist() == [30, 10, 20]
-    assert list(log.user_ids) == sorted({event[0] for event in expected})
+
+    assert pairs_of(log) == [event[:2] for event in events]
+    assert list(log.user_ids) == sorted({event[0] for event in events})
+    assert (log.values.tolist(), log.times.tolist()) == ([4, 5, 3], [30, 10, 20])
+
+
+def test_qrels_of_trec_are_read(tmp_path):
+    (tmp_path / "a.qrels").write_text("u9 0 i3 4\nu10 0 i1 5\n")
+    log = Log.from_file(tmp_path / "a.qrels", value="relevance")
+
+    assert (pairs_of(log), log.values.tolist()) == ([("u9", "i3"), ("u10", "i1")], [4, 5])
 
 
 @pytest.mark.parametrize("name", ["run.txt", "a.trec"])
 def test_runs_of_trec_are_read(name, tmp_path):
-    """Runs may have any number of blanks and tabs between columns, and scores are read as floats."""
+    """They may have any number of blanks and tabs between columns."""
     (tmp_path / name).write_text("u9 Q0 i3 1 0.9 tag\nu9  Q0\ti1 2 1e-1  tag \nu10 Q0 i1 1 .5 tag\n")
     log = Log.from_file(tmp_path / name, time="rank", value="score")
+
+    assert pairs_of(log) == [("u9", "i3"), ("u9", "i1"), ("u10", "i1")]
     assert (log.values.tolist(), log.times.tolist()) == ([0.9, 0.1, 0.5], [1, 2, 1])
-    assert log.user_ids.ids(log.users) == ["u9", "u9", "u10"]
 
 
-@pytest.mark.parametrize("line", ["al 0 {}", "al Q0 {} my tag"])
-def test_a_tag_may_be_missing_or_hold_blanks(line, tmp_path):
-    (tmp_path / "a.run").write_text("\n".join(line.format(entry) for entry in ("x 1 0.9", "z 2 0.1")))
+@pytest.mark.parametrize("text", ["al 0 x 1 0.9\nal 0 z 2 0.1", "al Q0 x 1 0.9 my tag\nal Q0 z 2 0.1 my tag"])
+def test_the_tag_of_a_run_may_be_missing_or_hold_blanks(text, tmp_path):
+    (tmp_path / "a.run").write_text(text)
 
     assert evaluate_lists("MRR@2", tmp_path / "a.run", target={"al": ["z"]})["MRR@2"] == 1 / 2
 
 
 def test_parquet_is_read_as_pandas_wrote_it(tmp_path):
-    """Categories, several row groups and typed numbers are read; parquet is known by its first bytes, too."""
+    """With categories, several row groups and typed numbers."""
     frame = pd.DataFrame(EVENTS * 50, columns=HEADER).astype({"item": "category"})
     frame["when"] = pd.to_datetime(frame["when"], unit="D")
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=7)
     log = Log.from_file(tmp_path / "x.parquet", time="when", value="stars")
-    assert log.user_ids.ids(log.users) == list(frame["user"])
-    assert log.item_ids.ids(log.items) == list(frame["item"])
+
+    assert pairs_of(log) == [event[:2] for event in EVENTS * 50]
     assert pd.to_datetime(log.times.numpy(), unit=log.time_unit).tolist() == frame["when"].tolist()
-    (tmp_path / "x.parquet").rename(tmp_path / "part-0.snappy")
-
-    assert repr(Log.from_file(tmp_path / "part-0.snappy")) == "Log(150 events, 2 users x 2 items)"
 
 
-def test_lines_of_items_are_read(tmp_path):
-    """LightGCN's text is read as `Interactions.from_text` reads it; lines of two items are not edges."""
-    (tmp_path / "train.txt").write_text("5 1 9\n2 9\n")
-    log = Log.from_file(tmp_path / "train.txt")
-    assert (log.user_ids.ids(log.users), log.item_ids.ids(log.items)) == ([5, 5, 2], [1, 9, 9])
-    (tmp_path / "test.txt").write_text("0 25 17\n1 4 30\n2 31 8\n")
-    assert len(Log.from_file(tmp_path / "test.txt")) == 6
+def test_parquet_is_known_by_its_first_bytes(tmp_path):
+    FRAME[["user", "item"]].to_parquet(tmp_path / "part-0.snappy")
+
+    assert pairs_of(Log.from_file(tmp_path / "part-0.snappy")) == [event[:2] for event in EVENTS]
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("5 1 9\n2 9\n", [(5, 1), (5, 9), (2, 9)]),
+        ("0 25 17\n1 4 30\n", [(0, 25), (0, 17), (1, 4), (1, 30)]),  # lines of two items are not edges
+    ],
+)
+def test_lines_of_lightgcn_are_a_user_and_items(text, pairs, tmp_path):
+    (tmp_path / "train.txt").write_text(text)
+
+    assert pairs_of(Log.from_file(tmp_path / "train.txt")) == pairs
 
 
 def zstd(data):
@@ -123,29 +140,29 @@ CONTENT = {
     "qrels": b"al 0 x 1\nbo 0 y 1\n",
     "parquet": parquet(PAIRS),
 }
-PROGRAMS = {"gz": "gzip", "bz2": "bz2", "xz": "xz", "zst": "zstd"}
 COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd}
 
 
-def pairs_of(log):
-    return list(zip(log.user_ids.ids(log.users), log.item_ids.ids(log.items), strict=True))
-
-
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_compressed_files_are_read(suffix, tmp_path):
-    """A compressed file of any format is read; the suffix before the last one names the format."""
-    for kind, content in CONTENT.items():
-        path = tmp_path / f"log.{kind}.{suffix}"
-        path.write_bytes(COMPRESS[suffix](content))
-        assert pairs_of(Log.from_file(path)) == [("al", "x"), ("bo", "y")]
+@pytest.mark.parametrize("kind", CONTENT)
+def test_compressed_files_are_read(kind, suffix, tmp_path):
+    """The suffix before the last one names the format."""
+    (tmp_path / f"log.{kind}.{suffix}").write_bytes(COMPRESS[suffix](CONTENT[kind]))
+
+    assert pairs_of(Log.from_file(tmp_path / f"log.{kind}.{suffix}")) == [("al", "x"), ("bo", "y")]
+
+
+@pytest.mark.parametrize(("suffix", "program"), [("gz", "gzip"), ("bz2", "bz2"), ("xz", "xz"), ("zst", "zstd")])
+def test_compressed_files_that_were_cut_are_refused(suffix, program, tmp_path):
+    path = tmp_path / f"log.csv.{suffix}"
     path.write_bytes(COMPRESS[suffix](CONTENT["csv"])[:-9])
-    with pytest.raises(ValueError, match=rf"log.parquet.{suffix} is no {PROGRAMS[suffix]} file, (or )?was cut"):
+    with pytest.raises(ValueError, match=rf"log.csv.{suffix} is no {program} file, (or )?was cut"):
         open_file(path)
 
 
 @pytest.mark.parametrize("kind", CONTENT)
 def test_pipes_are_read_once(kind):
-    """A pipe, such as /dev/fd/N of `<(...)` in a shell, is read once, and its first bytes tell the format."""
+    """Such as /dev/fd/N of `<(...)` in a shell; the first bytes tell the format."""
     reading, writing = os.pipe()
 
     def write():
@@ -178,20 +195,18 @@ def archive(kind):
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "gzip", "utf-16"])
-def test_files_of_other_kinds_are_never_tables_of_bytes(kind, tmp_path):
-    """Whatever the suffix, an archive, another encoding, and a compressed file without its suffix name pandas."""
-    for name in ("log.csv", "log", "log.jsonl"):
-        (tmp_path / name).write_bytes(archive(kind))
-        with pytest.raises(ValueError, match=rf"{name}, line 1: .* or read it with pandas \(zip, tar, UTF-16\)"):
-            open_file(tmp_path / name)
-    (tmp_path / "log.tar.gz").write_bytes(gzip.compress(archive(kind)))
-    with pytest.raises(ValueError, match=r"log.tar.gz, line 1: .* read it with pandas"):
-        open_file(tmp_path / "log.tar.gz")
+@pytest.mark.parametrize("name", ["log.csv", "log", "log.jsonl", "log.tar.gz"])
+def test_files_of_other_kinds_are_never_tables_of_bytes(name, kind, tmp_path):
+    """Whatever the suffix, pandas is named for an archive, another encoding, and a file compressed without suffix."""
+    content = archive(kind)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name == "log.tar.gz" else content)
+    with pytest.raises(ValueError, match=rf"{name}, line 1: .* read it with pandas \(zip, tar, UTF-16\)"):
+        open_file(tmp_path / name)
 
 
 TITLES, ROW = b"user,item,stars,when\n", b"a,b,1,2\n"
 OBJECT = b'{"user": 1, "item": 1, "stars": 1, "when": 1}\n'
-BAD = {
+BAD_FILES = {
     "empty.csv": (b"", r"is empty: it holds no rows"),
     "lacking.parquet": (parquet(FRAME.drop(columns="when")), r"has no column 'when'.* There are user, item, stars"),
     "twice.csv": ((TITLES + ROW) * 2, "has its header twice"),
@@ -224,95 +239,138 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_files(name, tmp_path):
-    """The message names the file, as a path or as text, and the row and the column where there are any."""
-    content, message = BAD[name]
+
+@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("as_path", [lambda path: path, str], ids=["path", "text"])
+def test_bad_files_are_refused_by_name(as_path, name, tmp_path):
+    """The message names the row and the column where there are any."""
+    content, message = BAD_FILES[name]
     (tmp_path / name).write_bytes(content)
-    for path in (tmp_path / name, str(tmp_path / name)):
-        with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as raised:
-            Log.from_file(path, time="when", value="stars")
-        assert str(path) in str(raised.value)
+    with pytest.raises((TypeError, ValueError), match=f"(?s){message}") as error:
+        Log.from_file(as_path(tmp_path / name), time="when", value="stars")
+
+    assert str(tmp_path / name) in str(error.value)
 
 
-def test_folders(tmp_path):
-    """A folder of parquet files is one table; other folders are refused, and so are files that are not there."""
-    path = tmp_path / "x.csv"
-    path.mkdir()
-    with pytest.raises(ValueError, match=r"x.csv is a folder without parquet files: pass one file"):
-        Log.from_file(path)
-    FRAME[:2].to_parquet(path / "0.parquet")
-    FRAME[2:].to_parquet(path / "1.parquet")
-    assert pairs_of(Log.from_file(path)) == [event[:2] for event in EVENTS]
-    (path / "README.parquet").write_text("no parquet")
-    with pytest.raises(ValueError, match="is no parquet file"):
-        Log.from_file(path)
-    (path / "_delta_log").mkdir()
-    with pytest.raises(ValueError, match="is a table of Delta Lake: pass deltalake"):
-        open_file(path)
-    for name in ("no.csv", "no.parquet", "no.dat"):
-        with pytest.raises(FileNotFoundError):
-            Log.from_file(tmp_path / name)
+def test_a_folder_of_parquet_files_is_one_table(tmp_path):
+    FRAME[["user", "item"]][:2].to_parquet(tmp_path / "0.parquet")
+    FRAME[["user", "item"]][2:].to_parquet(tmp_path / "1.parquet")
+
+    assert pairs_of(Log.from_file(tmp_path)) == [event[:2] for event in EVENTS]
 
 
-def test_records_with_other_keys(tmp_path):
-    """A record that lacks a key of others has no entry there; a column without a role may hold numbers and text."""
-    records = [{"user": 1, "item": 10, "note": 1}, {"user": 1, "item": 11, "score": 0.9, "note": "q"}]
-    path = tmp_path / "lists.json"
-    path.write_text(json.dumps(records))
-    for lists in (records, path):
-        with pytest.raises(ValueError, match=r"'score' .*is missing in row 0"):
-            evaluate_lists("HR@1", lists, target={1: [11]})
-        assert evaluate_lists("MRR@2", lists, target={1: [11]}, rank=None, score=None) == {"MRR@2": 1 / 2}
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("notes.txt", "is a folder without parquet files: pass one file"),
+        ("README.parquet", "is no parquet file"),
+        ("_delta_log/0.parquet", "is a table of Delta Lake: pass deltalake"),
+    ],
+)
+def test_other_folders_are_refused(name, message, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("no parquet")
+    with pytest.raises(ValueError, match=message):
+        open_file(tmp_path)
 
 
-def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["no.csv", "no.parquet", "no.dat"])
+def test_a_file_that_is_not_there_is_said_to_be_missing(name, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Log.from_file(tmp_path / name)
+
+
+# the first record has no score; a column without a role may hold numbers and text
+RECORDS = [{"user": 1, "item": 10, "note": 1}, {"user": 1, "item": 11, "score": 0.9, "note": "q"}]
+
+
+def as_json(folder):
+    (folder / "lists.json").write_text(json.dumps(RECORDS))
+    return folder / "lists.json"
+
+
+@pytest.mark.parametrize("form", [lambda _: RECORDS, as_json], ids=["records", "file"])
+def test_a_record_without_a_key_of_others_has_no_entry_there(form, tmp_path):
+    lists = form(tmp_path)
+    with pytest.raises(ValueError, match=r"'score' .*is missing in row 0"):
+        evaluate_lists("HR@1", lists, target={1: [11]})
+
+    assert evaluate_lists("MRR@2", Table(lists, rank=None, score=None), target={1: [11]}) == {"MRR@2": 1 / 2}
+
+
+def test_without_pyarrow_a_file_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("user,item\n1,2\n")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"reading .*x.csv needs pyarrow: pip install 'torchrecmetrics\[frames\]'"):
         Log.from_file(tmp_path / "x.csv")
 
 
-def test_users_without_items(tmp_path):
-    """A line of LightGCN's text, or an empty cell, is a user without items: of three, one has a hit and one none."""
-    path = tmp_path / "test.txt"
-    path.write_text("1 5 6\n2\n3 6\n")
-    log = Log.from_file(path)
-    assert (len(log), log.shape) == (3, (3, 2))
-    cells = pd.DataFrame({"user": [1, 2, 3], "item": [[5, 6], [], [6]]})
-    lists = {1: [5], 2: [6], 3: [5]}
-    for target in (path, log, Interactions.from_frame(Table(path)), cells, Log.from_frame(cells)):
-        found = trm.evaluate_lists("HR@1", lists, target=target, empty_target_action="neg", complete=True)
-        assert found == {"HR@1": pytest.approx(1 / 3)}
-    split = Log.from_frame(Table({"user": [1, 2], "item": ["5 6", ""]}, split=" "))
-    assert (len(split), split.shape) == (2, (2, 2))
+def test_without_pyarrow_a_frame_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'torchrecmetrics\[frames\]'"):
+        Log.from_frame(COLUMNS)
 
 
-DEEP = "[" * 200_000 + "]" * 200_000
-UNUSUAL = {  # name -> content, start of the error or number of events, length of the error at most
-    "deep.jsonl": ('{"user": 1, "item": 2, "tree": ' + DEEP + "}\n", "line 1 holds 200001 brackets", 300),
-    "deep.json": ('[{"user": 1, "tree": ' + DEEP + "}]\n", "is no JSON: maximum recursion depth", 300),
-    "long.csv": ("user,item,note\n1,2," + "n" * 3_000_000 + "\n1,3,n\n", 2, 0),
-    "wide.csv": (f"{','.join(f'c{n}' for n in range(200_000))}\n{',' * 199_999}\n", "c49 and 199950 more", 1200),
-}
+CELLS = {"user": [1, 2, 3], "item": [[5, 6], [], [6]]}
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_files(name, tmp_path):
-    """Deep, wide and long files are read, or refused in a short message."""
-    content, expected, length = UNUSUAL[name]
-    path = tmp_path / name
-    path.write_bytes(content.encode())
-    if isinstance(expected, int):
-        assert len(Log.from_file(path, value=None, time=None)) == expected
-        return
-    with pytest.raises(ValueError, match=expected) as raised:
-        Log.from_file(path)
-    assert len(str(raised.value)) < length
+def lines_of_cells(folder):
+    (folder / "test.txt").write_text("1 5 6\n2\n3 6\n")
+    return folder / "test.txt"
 
 
 @pytest.mark.parametrize(
-    ("header", "expected"),
+    "truth",
+    [
+        lines_of_cells,
+        lambda folder: Log.from_file(lines_of_cells(folder)),
+        lambda folder: Interactions.from_frame(Table(lines_of_cells(folder))),
+        lambda _: CELLS,
+        lambda _: Log.from_frame(CELLS),
+        lambda _: Table({"user": [1, 2, 3], "item": ["5 6", "", "6"]}, split=" "),
+    ],
+    ids=["lines", "log of lines", "interactions of lines", "cells", "log of cells", "text"],
+)
+def test_a_line_or_a_cell_without_items_is_a_user_without_items(truth, tmp_path):
+    """Of three users, one has a hit, one none, and one nothing to find."""
+    options = {"target": truth(tmp_path), "empty_target_action": "neg", "complete": True}
+
+    assert evaluate_lists("HR@1", {1: [5], 2: [6], 3: [5]}, **options)["HR@1"].item() == pytest.approx(1 / 3)
+
+
+DEEP = "[" * 200_000 + "]" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message", "length"),
+    [
+        ("deep.jsonl", f'{{"user": 1, "item": 2, "tree": {DEEP}}}\n', "line 1 holds 200001 brackets", 300),
+        ("deep.json", f'[{{"user": 1, "tree": {DEEP}}}]\n', "is no JSON: maximum recursion depth", 300),
+        (
+            "wide.csv",
+            f"{','.join(f'c{n}' for n in range(200_000))}\n{',' * 199_999}\n",
+            "c49 and 199950 more",
+            1200,
+        ),
+    ],
+    ids=["deep.jsonl", "deep.json", "wide.csv"],
+)
+def test_deep_and_wide_files_are_refused_in_few_words(name, content, message, length, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        Log.from_file(tmp_path / name)
+
+    assert len(str(error.value)) < length
+
+
+def test_long_lines_are_read(tmp_path):
+    (tmp_path / "long.csv").write_text("user,item,note\n1,2," + "n" * 3_000_000 + "\n1,3,n\n")
+
+    assert len(Log.from_file(tmp_path / "long.csv", value=None, time=None)) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "roles"),
     [
         ("uid:token\tiid:token\tday:float", {"user": "uid", "item": "iid"}),
         ("day:float\tuid:token\titem_id:token", {"user": "uid", "item": "item_id"}),
@@ -321,18 +379,14 @@ def test_unusual_files(name, tmp_path):
         ("user_id:token\tiids:token_seq\tday:float", {"user": "user_id"}),
     ],
 )
-def test_types_of_recbole_are_roles(header, expected, tmp_path):
-    """Two columns of tokens are users and items in this order, unless their names say otherwise; others are asked."""
+def test_two_columns_of_tokens_are_users_and_items(header, roles, tmp_path):
+    """In this order, unless their names say otherwise; others are asked about."""
     (tmp_path / "x.inter").write_text(header + "\n1\t2\t3\n")
-    assert Table(tmp_path / "x.inter").columns == expected
+
+    assert Table(tmp_path / "x.inter").columns == roles
 
 
-COLUMNS = {
-    "user": ["bo", "al", "bo", "ü"],
-    "item": [7, 2**62, 7, -1],
-    "when": [3, 1, 2, 2],
-    "stars": [4.0, 2.5, 5.0, 1.0],
-}
+COLUMNS = {"user": ["bo", "al", "bo", "ü"], "item": [7, 2**62, 7, -1], "when": [3, 1, 2, 2], "stars": [4.0, 2.5, 5.0, 1]}
 
 
 class OtherLibrary:
@@ -362,17 +416,12 @@ FORMS = {
 }
 
 
-def read(frame, **options):
-    return Log.from_frame(frame, time="when", value="stars", **options)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_log(form):
-    """Every form of frame gives its rows, repeats, times and values unchanged, with ids in ascending order."""
-    log = read(FORMS[form](COLUMNS))
+    """With rows, repeats, times and values unchanged, and ids in ascending order."""
+    log = Log.from_frame(FORMS[form](COLUMNS), time="when", value="stars")
 
-    assert log.user_ids.ids(log.users) == COLUMNS["user"]
-    assert log.item_ids.ids(log.items) == COLUMNS["item"]
+    assert pairs_of(log) == list(zip(COLUMNS["user"], COLUMNS["item"], strict=True))
     assert (list(log.user_ids), list(log.item_ids)) == (["al", "bo", "ü"], [-1, 7, 2**62])
     assert (log.times.tolist(), log.time_unit, log.values.tolist()) == (COLUMNS["when"], None, COLUMNS["stars"])
 
@@ -387,53 +436,77 @@ def test_every_form_gives_the_same_interactions(form):
 
 
 def test_a_wrong_column_is_told_the_right_one():
-    """The error for a column that is missing suggests the nearest name, lists all, and says how to name columns."""
+    """And all columns, and how to name them."""
     cure = "did you mean 'stars'.* There are user, item, when, stars; say which is which: user=..., item=..."
     with pytest.raises(ValueError, match=f"frame has no column 'star'; {cure}"):
         Log.from_frame(COLUMNS, value="star")
 
 
-def test_other_frames_are_lists_and_ground_truths(tmp_path):
-    """Records, a named index and columns named by numbers are lists; a dict may hold grades."""
-    frame = pd.DataFrame({"user": ["al", "al", "bo", "bo"], "item": ["x", "z", "z", "y"]})
-    truth, numbers = {"al": ["x"], "bo": ["y"]}, pd.DataFrame(frame.to_numpy())
-    for lists in (frame.to_dict("records"), frame.set_index("user"), frame.set_index(["user", "item"])):
-        assert evaluate_lists("MRR@2", lists, target=truth)["MRR@2"] == (1 + 1 / 2) / 2
-    assert evaluate_lists("MRR@2", numbers, target=numbers, user="0", item="1")["MRR@2"] == 1
-    grades = {"al": {"x": 1, "z": 0}, "bo": {"y": 3, "q": -1}}
-    found = evaluate_lists(["MRR@2", "NDCG@2"], frame, target=grades)
-    assert found["MRR@2"] == (1 + 1 / 2) / 2
-    assert float(found["NDCG@2"]) == pytest.approx((1 + 1 / math.log2(3)) / 2)
+LISTS = pd.DataFrame({"user": ["al", "al", "bo", "bo"], "item": ["x", "z", "z", "y"]})
 
 
-def test_ids_of_a_given_vocabulary():
-    """Ids get the row numbers of a given vocabulary, and the error for an id that it lacks names the id."""
-    train = read(COLUMNS)
-    columns = {"user": ["al", "eve"], "item": [7, 7], "when": [0, 0], "stars": [0.0, 0.0]}
-    test = Log.from_frame(columns, item_ids=train.item_ids, value=None)
+@pytest.mark.parametrize(
+    "lists",
+    [LISTS.to_dict("records"), LISTS.set_index("user"), LISTS.set_index(["user", "item"])],
+    ids=["records", "named index", "two named levels"],
+)
+def test_records_and_named_levels_of_an_index_are_columns(lists):
+    assert evaluate_lists("MRR@2", lists, target={"al": ["x"], "bo": ["y"]})["MRR@2"] == (1 + 1 / 2) / 2
 
-    assert (test.items.tolist(), test.item_ids) == ([1, 1], train.item_ids)
+
+@pytest.mark.parametrize("names", [["user", None], ["user", "item"]], ids=["unnamed level", "level like a column"])
+def test_other_levels_of_an_index_stay_in_it(names):
+    levels = pd.MultiIndex.from_arrays([[1, 1], ["y", "x"]], names=names)
+    frame = pd.DataFrame({"item": ["x", "y"], "score": [0.1, 0.9]}, index=levels)
+
+    assert source_of_frame(frame, "frame").names == ["user", "item", "score"]
+    assert evaluate_lists("MRR@2", frame, target={1: ["y"]}) == {"MRR@2": 1}
+
+
+NUMBERED_COLUMNS = pd.DataFrame({0: [1, 1], 1: ["x", "y"], 2: [0.1, 0.9]})
+
+
+def test_columns_with_numbers_for_names_go_by_text():
+    lists = Table(NUMBERED_COLUMNS, user="0", item="1", score="2")
+
+    assert evaluate_lists("MRR@2", lists, target={1: ["y"]}) == {"MRR@2": 1}
+
+
+def test_numbers_are_no_names_of_columns():
+    with pytest.raises(TypeError, match=r"columns go by name, got 0 \(int\): pass '0'"):
+        Table(NUMBERED_COLUMNS, user=0, item=1)
+
+
+NEW = {"user": ["al", "eve"], "item": [7, 7]}
+
+
+def test_ids_get_the_row_numbers_of_a_given_vocabulary():
+    log = Log.from_frame(NEW, item_ids=[-1, 7, 2**62])
+
+    assert (log.items.tolist(), list(log.item_ids)) == ([1, 1], [-1, 7, 2**62])
+
+
+def test_an_id_that_a_given_vocabulary_lacks_is_named():
     lacks = r"column 'user' of frame holds 'eve' in row 1, which is not in user_ids \(1 of 2 rows\): leave such rows"
     with pytest.raises(ValueError, match=lacks):
-        Log.from_frame(columns, user_ids=train.user_ids)
-
-
-MISSING = [
-    ("user", None, r"column 'user' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
-    ("item", None, r"column 'item' of frame holds (a missing value: 1 of 4 rows, the first is row 2|.*rounds whole)"),
-    ("when", None, r"column 'when' of frame: 1 of 4 are missing, the first in row 2"),
-    ("stars", None, r"column 'stars' of frame (is missing|holds no number) in row 2"),
-    ("stars", math.nan, r"column 'stars' of frame (is missing|holds no number) in row 2"),
-]
+        Log.from_frame(NEW, user_ids=["al", "bo"])
 
 
 @pytest.mark.parametrize("form", ["pandas", "pyarrow", "dict"])
-@pytest.mark.parametrize(("name", "value", "message"), MISSING)
-def test_a_missing_entry_is_named(form, name, value, message):
-    """The error for a missing entry names its column and row, in every library."""
-    column = [*COLUMNS[name][:2], value, COLUMNS[name][3]]
+@pytest.mark.parametrize(
+    ("name", "missing", "message"),
+    [
+        ("user", None, r"column 'user' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
+        ("item", None, r"column 'item' of frame holds (a missing value: 1 of 4 rows, .* row 2|.*rounds whole)"),
+        ("when", None, r"column 'when' of frame: 1 of 4 are missing, the first in row 2"),
+        ("stars", None, r"column 'stars' of frame (is missing|holds no number) in row 2"),
+        ("stars", math.nan, r"column 'stars' of frame (is missing|holds no number) in row 2"),
+    ],
+)
+def test_a_missing_entry_is_named_by_column_and_row(form, name, missing, message):
+    column = [*COLUMNS[name][:2], missing, COLUMNS[name][3]]
     with pytest.raises(ValueError, match=message):
-        read(FORMS[form](COLUMNS | {name: column}))
+        Log.from_frame(FORMS[form](COLUMNS | {name: column}), time="when", value="stars")
 
 
 def pair(user=(1,), item=(1,), **more):
@@ -442,74 +515,76 @@ def pair(user=(1,), item=(1,), **more):
 
 TWICE = pd.DataFrame([[1, 2, 3]], columns=["user", "item", "item"])
 LARGE = pd.DataFrame(pair(pd.Series([5, 2**62 + 1], dtype="Int64"), [1, 2]))
-NO_FRAME = (
-    "frame must be a frame, got .*: pass a frame of pandas, polars or pyarrow, a dict of columns, a list of records"
+NO_FRAME = "frame must be a frame, got .*: pass a frame of pandas, polars or pyarrow, a dict of columns, a list of rec"
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "error", "message"),
+    [
+        ([[0, 1]], {}, TypeError, NO_FRAME),
+        (7, {}, TypeError, NO_FRAME),
+        (torch.zeros(2, 2), {}, TypeError, NO_FRAME),
+        ("log.csv", {}, TypeError, r"frame must be a frame, got a path: Log\.from_file"),
+        (pl.DataFrame(COLUMNS).lazy(), {}, TypeError, r"not computed yet, LazyFrame: pass frame.collect\(\)"),
+        (TWICE, {}, ValueError, "frame has 2 columns named 'item': rename them"),
+        (pair(item=[1, 2]), {}, ValueError, r"must be equally long, got \{'user': 1, 'item': 2\}"),
+        (LARGE, {"user_ids": [5]}, ValueError, "holds 4611686018427387905 in row 1, which is not in user_ids"),
+        (pair(item="7"), {"item_ids": [7]}, TypeError, r"frame holds text \('7'\), item_ids hold whole numbers"),
+        (pair(user=[0.5, 1.0], item=[1, 2]), {}, TypeError, r"column 'user' of frame holds floats such as 0\.5"),
+        (pair(stars=["x"]), {"value": "stars"}, ValueError, r"'stars' of frame must hold numbers, got 'x' in row 0"),
+        (pair(when=["noon"]), {"time": "when"}, TypeError, "column 'when' of frame must be numbers or datetimes"),
+    ],
 )
-BAD_FRAMES = [
-    *((wrong, {}, TypeError, NO_FRAME) for wrong in ([[0, 1]], 7, torch.zeros(2, 2))),
-    ("log.csv", {}, TypeError, r"frame must be a frame, got a path: Log\.from_file"),
-    (pl.DataFrame(COLUMNS).lazy(), {}, TypeError, r"not computed yet, LazyFrame: pass frame.collect\(\)"),
-    (TWICE, {}, ValueError, "frame has 2 columns named 'item': rename them"),
-    (pair(item=[1, 2]), {}, ValueError, r"must be equally long, got \{'user': 1, 'item': 2\}"),
-    (LARGE, {"user_ids": [5]}, ValueError, f"holds {2**62 + 1} in row 1, which is not in user_ids"),
-    (pair(item="7"), {"item_ids": [7]}, TypeError, r"'item' of frame holds text \('7'\), item_ids hold whole numbers"),
-    (pair(user=[0.5, 1.0], item=[1, 2]), {}, TypeError, r"column 'user' of frame holds floats such as 0\.5"),
-    (pair(stars=["x"]), {"value": "stars"}, ValueError, r"'stars' of frame must hold numbers, got 'x' in row 0"),
-    (pair(when=["noon"]), {"time": "when"}, TypeError, "column 'when' of frame must be numbers or datetimes"),
-]
-
-
-@pytest.mark.parametrize(("frame", "options", "error", "message"), BAD_FRAMES)
-def test_bad_frames(frame, options, error, message):
+def test_bad_frames_are_refused(frame, options, error, message):
     with pytest.raises(error, match=message):
         Log.from_frame(frame, **options)
 
 
-def test_missing_libraries_are_named(monkeypatch):
-    """Without pyarrow the error for a frame names the extra to install."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'torchrecmetrics\[frames\]'"):
-        Log.from_frame(COLUMNS)
+def as_csv(frame, folder):
+    frame.to_csv(folder / "x.csv", index=False)
+    return folder / "x.csv"
 
 
-@pytest.mark.parametrize("form", [pd.DataFrame, "csv", "parquet"])
+def as_parquet(frame, folder):
+    frame.to_parquet(folder / "x.parquet", index=False)
+    return folder / "x.parquet"
+
+
+SAVED = pytest.mark.parametrize("save", [lambda frame, _: frame, as_csv, as_parquet], ids=["frame", "csv", "parquet"])
+
+
+@SAVED
 @pytest.mark.parametrize(
     ("scores", "expected"),
-    [(["2.5", "+1e3"], 1), ([" .5", " 5."], 1), (["-1", "-2"], 1 / 2), (["False", "True"], 1), (["2", "-inf"], 0)],
+    [
+        (["2.5", "+1e3"], 1),
+        ([" .5", " 5."], 1),
+        (["-1", "-2"], 1 / 2),
+        (["False", "True"], 1),
+        (["2", "-inf"], 0),  # -inf is no candidate
+    ],
 )
-def test_numbers_of_text(form, scores, expected, tmp_path):
-    """MRR@2 of y beside x: scores of text are read alike from frames and files; -inf is no candidate."""
+def test_scores_of_text_are_numbers(scores, expected, save, tmp_path):
     lists = pd.DataFrame({"user": [1, 1], "item": ["x", "y"], "score": scores})
-    if isinstance(form, str):
-        getattr(lists, f"to_{form}")(tmp_path / f"lists.{form}", index=False)
-        lists = tmp_path / f"lists.{form}"
-    assert trm.evaluate_lists("MRR@2", lists, target={1: ["y"]}, complete=True) == {"MRR@2": expected}
+
+    assert evaluate_lists("MRR@2", save(lists, tmp_path), target={1: ["y"]}, complete=True) == {"MRR@2": expected}
 
 
-@pytest.mark.parametrize("flags", [[True, False], ["True", "False"]])
-def test_flags_are_values_and_labels(flags, tmp_path):
-    """A true value is relevant, as a label and as a gain; a rank of text is a rank."""
+FLAGS = [[True, False], ["True", "False"]]
+
+
+@SAVED
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_true_label_is_relevant(flags, save, tmp_path):
+    """x, at rank 2; ranks of text are ranks."""
     frame = pd.DataFrame({"user": [1, 1], "item": ["x", "y"], "rank": ["2", "1"], "flag": flags})
-    frame.to_csv(tmp_path / "x.csv", index=False)
-    for table in (frame, tmp_path / "x.csv"):
-        assert trm.evaluate_lists("MRR@2", table, label="flag") == {"MRR@2": 1 / 2}
-        assert trm.evaluate_lists("MRR@2", {1: ["y", "x"]}, target=trm.Table(table, value="flag")) == {"MRR@2": 1 / 2}
+
+    assert evaluate_lists("MRR@2", save(frame, tmp_path), label="flag") == {"MRR@2": 1 / 2}
 
 
-@pytest.mark.parametrize("names", [["user", None], ["user", "item"]], ids=["unnamed level", "level like a column"])
-def test_only_named_levels_that_are_no_columns_become_columns(names):
-    """An index level without a name stays in the index, as does one whose name a column has."""
-    levels = pd.MultiIndex.from_arrays([[1, 1], ["y", "x"]], names=names)
-    frame = pd.DataFrame({"item": ["x", "y"], "score": [0.1, 0.9]}, index=levels)
-    assert source_of_frame(frame, "frame").names == ["user", "item", "score"]
-    assert trm.evaluate_lists("MRR@2", trm.Table(frame, score="score"), target={1: ["y"]}) == {"MRR@2": 1}
+@SAVED
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_true_value_is_relevant(flags, save, tmp_path):
+    target = save(pd.DataFrame({"user": [1, 1], "item": ["x", "y"], "value": flags}), tmp_path)
 
-
-def test_columns_with_numbers_for_names_go_by_text():
-    frame = pd.DataFrame({0: [1, 1], 1: ["x", "y"], 2: [0.1, 0.9]})
-    with pytest.raises(TypeError, match=r"columns go by name, got 0 \(int\): pass '0'"):
-        trm.Table(frame, user=0, item=1)
-
-    assert trm.evaluate_lists("MRR@2", trm.Table(frame, user="0", item="1", score="2"), target={1: ["y"]}) == {
-        "MRR@2": 1
-    }
+    assert evaluate_lists("MRR@2", {1: ["y", "x"]}, target=target) == {"MRR@2": 1 / 2}
