@@ -386,7 +386,12 @@ def test_two_columns_of_tokens_are_users_and_items(header, roles, tmp_path):
     assert Table(tmp_path / "x.inter").columns == roles
 
 
-COLUMNS = {"user": ["bo", "al", "bo", "ü"], "item": [7, 2**62, 7, -1], "when": [3, 1, 2, 2], "stars": [4.0, 2.5, 5.0, 1]}
+COLUMNS = {
+    "user": ["bo", "al", "bo", "ü"],
+    "item": [7, 2**62, 7, -1],
+    "when": [3, 1, 2, 2],
+    "stars": [4.0, 2.5, 5.0, 1.0],
+}
 
 
 class OtherLibrary:

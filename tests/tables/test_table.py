@@ -25,21 +25,19 @@ PAIRS = {"user_id": [1, 1], "item_id": [7, 8]}
         ({"Rank": [2, 1], "rating": [9, 8]}, {}, {}),
     ],
 )
-def test_roles(columns, said, expected):
-    """A role that was said beats one that was found; of a found rank and a found score the rank orders."""
+def test_a_role_that_was_said_beats_one_that_was_found(columns, said, expected):
+    """Of a found rank and a found score the rank orders."""
     assert Table(PAIRS | columns, **said).columns == {"user": "user_id", "item": "item_id"} | expected
 
 
 @pytest.mark.parametrize("item", ["itemId", "movieId"])
-def test_names_of_movielens_are_found(item, tmp_path):
-    frame = pd.DataFrame({"userId": [1, 1, 2], item: [7, 8, 7], "rating": [4.5, 2, 5], "timestamp": [30, 10, 20]})
-    frame.to_csv(path := tmp_path / "ratings.csv", index=False)
-    log = trm.Log.from_file(path)
+def test_names_of_movielens_are_found(item):
+    table = Table({"userId": [1], item: [7], "rating": [4.5], "timestamp": [30]})
 
-    assert ([*log.user_ids], [*log.item_ids], log.times.tolist()) == ([1, 2], [7, 8], [30, 10, 20])
+    assert table.columns == {"user": "userId", "item": item, "time": "timestamp"}
 
 
-RATED = pd.DataFrame({"userId": [1, 1, 2], "movieId": [7, 8, 7], "rating": [4.5, 2, 5], "timestamp": [30, 10, 20]})
+RATED = {"userId": [1, 1, 2], "movieId": [7, 8, 7], "rating": [4.5, 2, 5]}
 
 
 @pytest.mark.parametrize(
@@ -51,10 +49,10 @@ RATED = pd.DataFrame({"userId": [1, 1, 2], "movieId": [7, 8, 7], "rating": [4.5,
     ],
     ids=["log", "interactions", "target"],
 )
-@pytest.mark.parametrize("table", [RATED, RATED.to_dict("list")], ids=["frame", "dict"])
-def test_every_entry_of_a_ground_truth_asks_for_the_rating(call, table):
+@pytest.mark.parametrize("form", [dict, pd.DataFrame])
+def test_every_entry_of_a_ground_truth_asks_for_the_rating(call, form):
     with pytest.raises(ValueError, match=r"not read: 'rating'\. .*Table\([^=,]*, value='rating'\), or value=None"):
-        call(table)
+        call(form(RATED))
 
 
 @pytest.mark.parametrize(
@@ -76,28 +74,41 @@ def test_every_entry_of_a_ground_truth_asks_for_the_rating(call, table):
         ({}, "value", False),
     ],
 )
-def test_the_rule_reads_names_alone(columns, use, is_asked):
-    """Any column that is not read is asked about, whatever it holds; one called time is no order and no relevance."""
+def test_any_column_that_is_not_read_is_asked_about(columns, use, is_asked):
+    """Whatever it holds; one called time is no order and no relevance."""
     table = Table(pd.DataFrame(PAIRS | columns))
+
     assert bool(table.question(use)) == is_asked
 
 
-def test_lists_and_truth_are_asked_at_once():
-    """One error holds both questions, with a call for each; the calls answer them."""
-    lists = pd.DataFrame({"uid": [1, 1], "item": [7, 8], "p": [0.1, 0.9]})
-    truth = pd.DataFrame(PAIRS | {"rating": [5, 0]})
-    with pytest.raises(ValueError, match=r"trm.Table\(lists, user=\.\.\.\)\n.*value='rating'"):
-        trm.evaluate_lists("HR@1", lists, target=truth)
-    with pytest.raises(ValueError, match=r"trm.Table\(lists, user='uid', score='p'\), or rank=None") as error:
-        trm.evaluate_lists("HR@1", Table(lists, user="uid"), target=truth)
-    assert "trm.Table(target, value='rating'), or value=None" in str(error.value)
-    answered = Table(lists, user="uid", score="p")
-    assert trm.evaluate_lists("HR@1", answered, target=Table(truth, value="rating")) == {"HR@1": 0}
-    assert trm.evaluate_lists("HR@1", answered, target=Table(truth, value=None)) == {"HR@1": 1}
+SCORED = {"uid": [1, 1], "item": [7, 8], "p": [0.1, 0.9]}
+GRADED = {"user": [1, 1], "item": [7, 8], "rating": [5, 0]}
+
+
+@pytest.mark.parametrize(
+    ("lists", "of_lists"),
+    [
+        (SCORED, r"trm.Table\(lists, user=\.\.\.\)"),
+        (Table(SCORED, user="uid"), r"trm.Table\(lists, user='uid', score='p'\), or rank=None"),
+    ],
+    ids=["users", "order"],
+)
+def test_lists_and_truth_are_asked_about_in_one_error(lists, of_lists):
+    with pytest.raises(ValueError, match=rf"(?s){of_lists}.*\n.*trm.Table\(target, value='rating'\), or value=None"):
+        trm.evaluate_lists("HR@1", lists, target=GRADED)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("rating", 0), (None, 1)])
+def test_the_calls_of_the_error_answer_it(value, expected):
+    """Item 8 is first, whose rating is 0."""
+    lists, target = Table(SCORED, user="uid", score="p"), Table(GRADED, value=value)
+
+    assert trm.evaluate_lists("HR@1", lists, target=target) == {"HR@1": expected}
 
 
 def test_unread_columns_are_shown():
     table = Table({"session": [1], "item": ["x"], "p": [0.1], "price": [3]}, user="session", score="p")
+
     assert repr(table) == "Table(user='session', item='item', score='p'; not read: 'price')"
 
 
@@ -107,78 +118,102 @@ def test_grades_of_excluded_items_are_not_read():
     assert found == {"MRR@2": 1}
 
 
-def test_values_below_0_are_not_relevant(tmp_path):
-    """At every entry of a table: list b, a with values a 1, b -2 has the NDCG@2 of a hit at rank 2, 1 / log2(3)."""
-    frame = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "value": [1, -2]})
-    frame.to_csv(tmp_path / "truth.csv", index=False)
-    truths = (frame, tmp_path / "truth.csv", trm.Log.from_frame(frame), trm.Interactions.from_frame(frame))
-    for target in (*truths, {1: {"a": 1, "b": -2}}):
-        found = trm.evaluate_lists("NDCG@2", {1: ["b", "a"]}, target=target)["NDCG@2"].item()
-        assert found == pytest.approx(1 / math.log2(3))
+VALUES = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "value": [1, -2]})
 
 
-def test_values_reduce_of_qrels(tmp_path):
-    """A pair that qrels repeat has the gain that `values_reduce` says, and is an error without it."""
+@pytest.mark.parametrize(
+    "target",
+    [VALUES, trm.Log.from_frame(VALUES), trm.Interactions.from_frame(VALUES), {1: {"a": 1, "b": -2}}],
+    ids=["frame", "log", "interactions", "dict"],
+)
+def test_values_below_0_are_not_relevant(target):
+    """In the list b, a the only hit has rank 2."""
+    found = trm.evaluate_lists("NDCG@2", {1: ["b", "a"]}, target=target)
+
+    assert found["NDCG@2"].item() == pytest.approx(1 / math.log2(3))
+
+
+@pytest.fixture
+def qrels(tmp_path):
+    """Qrels in which d has the gains 1 and 3."""
     (tmp_path / "a.qrels").write_text("q 0 d 1\nq 0 d 3\nq 0 e 2\n")
+    return tmp_path / "a.qrels"
+
+
+def test_a_pair_that_qrels_repeat_is_refused(qrels):
     with pytest.raises(ValueError, match="1 of 3 rows repeat a user and an item"):
-        trm.evaluate_lists("DCG@1", {"q": ["d"]}, target=tmp_path / "a.qrels")
-    found = trm.evaluate_lists("DCG@1", {"q": ["d"]}, target=tmp_path / "a.qrels", values_reduce="max")
-    assert found["DCG@1"] == 3
+        trm.evaluate_lists("DCG@1", {"q": ["d"]}, target=qrels)
 
 
-def test_the_last_value_is_that_of_the_latest_time(tmp_path):
-    """In a frame, a file and a log, wherever a time is found or named: of 3 at time 9 and 1 at time 2 it is 3."""
-    frame = pd.DataFrame({"user": [1, 1], "item": [7, 7], "value": [3, 1], "time": [9, 2]})
-    frame.to_csv(path := tmp_path / "truth.csv", index=False)
-    named = Table(frame.rename(columns={"time": "at"}), time="at")
-    for target in (frame, path, named, trm.Log.from_frame(frame)):
-        assert trm.evaluate_lists("DCG@1", {1: [7]}, target=target, values_reduce="last") == {"DCG@1": 3}
+def test_a_pair_that_qrels_repeat_has_the_gain_that_values_reduce_says(qrels):
+    assert trm.evaluate_lists("DCG@1", {"q": ["d"]}, target=qrels, values_reduce="max") == {"DCG@1": 3}
 
 
-@pytest.mark.parametrize("cell", [{"item": 7, "p": 0.3}, (7, 0.3)])
-def test_cells_of_several_fields_name_the_line_that_takes_one(cell):
-    for lists in ({"user": [1], "item": [[cell]]}, pd.DataFrame({"user": [1], "item": [[cell]]}), {1: [cell]}):
-        with pytest.raises(TypeError, match=r"take one field of each, \[cell\[('item'|0)\] for cell in \.\.\.\]"):
-            trm.evaluate_lists("HR@1", lists, target={1: [7]})
+CHANGED = pd.DataFrame({"user": [1, 1], "item": [7, 7], "value": [3, 1], "time": [9, 2]})
 
 
-BAD = [
-    (lambda: Table(Table(PAIRS)), "source is a Table already"),
-    (
-        lambda: Table(PAIRS | {"user": [1, 2]}),
-        "the columns 'user' and 'user_id': say which",
-    ),
-    (
-        lambda: trm.Interactions.from_frame(PAIRS | {"user": [1, 2], "p": [1, 2]}, user="user_id"),
-        r"trm.Table\(frame, user='user_id', value=\.\.\.\)",
-    ),
-    (lambda: Table({"userId": [1], "movieId": [8]}, user="movieId"), "'movieId' cannot be user and item at once"),
-    (lambda: Table(PAIRS, rank="a", score="b"), "rank='a' and score='b' both order frame"),
-    (lambda: trm.Log.from_frame(Table(PAIRS), time="day"), "time='day' stands beside a Table"),
-    (
-        lambda: trm.evaluate_lists("HR@1", PAIRS, target=PAIRS, rank="r"),
-        r"no option .*Table\(frame, rank='r'\)",
-    ),
-    (lambda: trm.agreement(PAIRS, PAIRS, user="u"), r"no option 'user': .*trm.Table\(frame, user='u'\)"),
-]
+@pytest.mark.parametrize(
+    "target",
+    [CHANGED, Table(CHANGED.rename(columns={"time": "at"}), time="at"), trm.Log.from_frame(CHANGED)],
+    ids=["found", "named", "log"],
+)
+def test_the_last_value_is_that_of_the_latest_time(target):
+    """3 at time 9, and not 1 of the last row."""
+    assert trm.evaluate_lists("DCG@1", {1: [7]}, target=target, values_reduce="last") == {"DCG@1": 3}
 
 
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_bad_input(call, message):
-    """The error names the columns, and the call that says what they are."""
+@pytest.mark.parametrize(("cell", "field"), [({"item": 7, "p": 0.3}, "'item'"), ((7, 0.3), "0")], ids=["dict", "tuple"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda cell: {"user": [1], "item": [[cell]]},
+        lambda cell: pd.DataFrame({"user": [1], "item": [[cell]]}),
+        lambda cell: {1: [cell]},
+    ],
+    ids=["columns", "frame", "dict"],
+)
+def test_cells_of_several_fields_are_refused_with_the_line_that_takes_one(form, cell, field):
+    with pytest.raises(TypeError, match=rf"take one field of each, \[cell\[{field}\] for cell in \.\.\.\]"):
+        trm.evaluate_lists("HR@1", form(cell), target={1: [7]})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Table(Table(PAIRS)), "source is a Table already"),
+        (lambda: Table(PAIRS | {"user": [1, 2]}), "the columns 'user' and 'user_id': say which"),
+        (
+            lambda: trm.Interactions.from_frame(PAIRS | {"user": [1, 2], "p": [1, 2]}, user="user_id"),
+            r"trm.Table\(frame, user='user_id', value=\.\.\.\)",
+        ),
+        (lambda: Table({"userId": [1], "movieId": [8]}, user="movieId"), "'movieId' cannot be user and item at once"),
+        (lambda: Table(PAIRS, rank="a", score="b"), "rank='a' and score='b' both order frame"),
+        (lambda: trm.Log.from_frame(Table(PAIRS), time="day"), "time='day' stands beside a Table"),
+        (lambda: trm.evaluate_lists("HR@1", PAIRS, target=PAIRS, rank="r"), r"no option .*Table\(frame, rank='r'\)"),
+        (lambda: trm.agreement(PAIRS, PAIRS, user="u"), r"no option 'user': .*trm.Table\(frame, user='u'\)"),
+    ],
+)
+def test_bad_columns_are_refused(call, message):
+    """With the call that says what they are."""
     with pytest.raises((TypeError, ValueError), match=message):
         call()
 
 
-def test_messages_name_the_argument_of_their_own_call():
-    """A `Table` is called by the argument for which it was passed, in each call anew, and stays a frame elsewhere."""
-    table = Table(pd.DataFrame({"user": ["a"], "item": ["x"], "stars": [3]}))
-    with pytest.raises(ValueError, match=r"^lists has .*trm.Table\(lists, rank='stars'\).*\ntarget has "):
-        trm.evaluate_lists("HR@1", table, target=table)
-    with pytest.raises(ValueError, match=r"^target has a column .*trm.Table\(target, value='stars'\)"):
-        trm.evaluate_lists("HR@1", {"a": ["x"]}, target=table)
-    with pytest.raises(ValueError, match=r"^frame has a column .*trm.Table\(frame, value='stars'\)"):
-        trm.Interactions.from_frame(table)
+STARS = Table({"user": ["a"], "item": ["x"], "stars": [3]})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: trm.evaluate_lists("HR@1", STARS, target=STARS), r"^lists has .*Table\(lists, .*\ntarget has "),
+        (lambda: trm.evaluate_lists("HR@1", {"a": ["x"]}, target=STARS), r"^target has a column .*trm.Table\(target, "),
+        (lambda: trm.Interactions.from_frame(STARS), r"^frame has a column .*trm.Table\(frame, value='stars'\)"),
+    ],
+    ids=["lists", "target", "frame"],
+)
+def test_a_table_is_called_by_the_argument_of_the_call_at_hand(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_a_message_names_at_most_twelve_columns():
