@@ -115,7 +115,7 @@ def test_runs_can_be_swapped_and_may_have_gaps(a, b, rbo):
 
 def recommended(lists):
     ids = torch.tensor(lists)
-    return trm.Recommendations(ids, torch.zeros(ids.shape), torch.arange(len(ids)))
+    return trm.Recommendations(ids, torch.tensor([3.0, 2.0, 1.0]).expand(ids.shape), torch.arange(len(ids)))
 
 
 USER_IDS, ITEM_IDS = ["u", "v", "w"], [f"i{item}" for item in range(10)]

@@ -95,7 +95,7 @@ def test_a_function_is_asked_once_for_each_user_with_ground_truth():
         asked.extend(ids.tolist())
         return (U @ V.T)[ids]
 
-    trm.evaluate(NAMES, score, target=TEST, batch_size=7, empty_target_action="neg")
+    trm.evaluate("HR@5", score, target=TEST, batch_size=7, empty_target_action="neg")
 
     assert sorted(asked) == TEST.users.unique().tolist()
 

@@ -30,7 +30,6 @@ def value(metric, lists, target, **options):
     return pytest.approx(number, abs=1e-12)
 
 
-
 @pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
 def test_recommended_lists_have_the_values_of_the_model(ties):
     users, items, train, test = world()  # many scores are tied
@@ -378,9 +377,10 @@ def test_ids_below_0_other_than_the_padding_are_items():
 @pytest.mark.parametrize("filler", [-1, None, math.nan])
 @pytest.mark.parametrize("make", [list, lambda lists: np.array(lists, dtype=object)], ids=["lists", "array"])
 def test_minus_1_and_missing_values_fill_up_lists(make, filler):
-    found = trm.evaluate_lists("HR@2", (make([["x"] * 2, ["z", filler]]), ["a", "b"]), target={"b": ["z"]})
+    lists = make([["y", "x"], ["z", filler]]), ["al", "bo"]
+    found = trm.evaluate_lists("MRR@2", lists, target={"al": ["x"], "bo": ["z"]})
 
-    assert (found["HR@2"], found.num_unknown) == (1, 2)  # a's x, twice
+    assert (found["MRR@2"], found.num_unknown) == ((1 / 2 + 1) / 2, 1)  # y is unknown, the filler is no item
 
 
 def test_items_that_the_truth_lacks_keep_their_ranks():
@@ -498,9 +498,7 @@ def test_values_of_excluded_pairs_are_not_read(form, name, tmp_path):
         "Table": Table(frame),
         "Table with a value": Table(frame, value=name),
     }
-    found = trm.evaluate_lists(
-        "MRR", {"al": ["x", "z", "y"]}, target={"al": ["y"]}, exclude=forms[form], complete=True
-    )
+    found = trm.evaluate_lists("MRR", {"al": ["x", "z", "y"]}, target={"al": ["y"]}, exclude=forms[form], complete=True)
 
     assert found["MRR"] == 1
     assert f"exclude: 2 pairs, not read: {name!r}\n" in str(found)

@@ -115,7 +115,7 @@ def test_the_command_compares_ids_of_files_as_text(tmp_path, monkeypatch, capsys
     (tmp_path / "truth.csv").write_text("user,item\nal,7\n")
     (tmp_path / "history.csv").write_text("user,item\nal,x\n")
 
-    assert main("evaluate lists.csv truth.csv --history history.csv --complete -m MRR@1".split()) == 0
+    assert main(["evaluate", "lists.csv", "truth.csv", "--history", "history.csv", "--complete", "-m", "MRR@1"]) == 0
     assert capsys.readouterr().out.startswith("MRR@1  1.0000")
 
 

@@ -37,7 +37,7 @@ SECONDS = [1112486027, 1420070400, 1420070401]  # the second is 2015-01-01
 )
 @pytest.mark.parametrize("times", [SECONDS, list(map(float, SECONDS))], ids=["int", "float"])
 def test_the_message_about_a_date_beside_seconds_holds_a_bound_that_cuts_them(times, bound):
-    with pytest.raises(TypeError, match="test_from is .*, but times are numbers: if they are .*") as error:
+    with pytest.raises(TypeError, match=r"test_from is .*, but times are numbers: if they are .*") as error:
         log_at(times).split_by_time(test_from=bound)
     shown = str(error.value).partition("pass test_from=")[2]
 

@@ -239,7 +239,6 @@ BAD_FILES = {
 }
 
 
-
 @pytest.mark.parametrize("name", BAD_FILES)
 @pytest.mark.parametrize("as_path", [lambda path: path, str], ids=["path", "text"])
 def test_bad_files_are_refused_by_name(as_path, name, tmp_path):
