@@ -13,7 +13,7 @@ WITHOUT_K = ("auroc", "r_precision")
 WITH_K = sorted(set(functional.__all__) - set(WITHOUT_K))
 
 
-def large():
+def many_ranks():
     """Return so many ranks that they are searched, not compared."""
     generator = torch.Generator().manual_seed(1)
     ranks = torch.rand(2**12, 45, generator=generator).argsort(1)[:, :9]
@@ -32,23 +32,33 @@ OPTIONS = {
     "average_precision": [{}, {"normalize": "min"}],
     "ndcg": [{}, {"gain": "exponential"}],
 }
+CUTOFFS = [10, 1, 3, 40, 10]
+WITH_OPTIONS = [pytest.param(name, opts, id=f"{name} {opts}") for name in WITH_K for opts in OPTIONS.get(name, [{}])]
 
 
-@pytest.mark.parametrize("kind", [*INPUTS, "large"])
-@pytest.mark.parametrize("name", WITH_K)
-def test_several_cutoffs_are_each_of_them(kind, name):
-    """A list of cut-offs gives [K, B], one row per cut-off, in the order of the list.
+@pytest.mark.parametrize("kind", [*INPUTS, "many ranks"])
+@pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
+def test_several_cutoffs_give_a_row_for_each(kind, name, options):
+    """[K, B], in the order of the list."""
+    function, batch = getattr(functional, name), (INPUTS | {"many ranks": many_ranks})[kind]()
+    expected = torch.stack([function(batch.ranking(), k, **options) for k in CUTOFFS])
 
-    Cached results of one option are not used for another: a ranking that was read before equals a fresh one.
-    """
-    cutoffs, batch = [10, 1, 3, 40, 10], (INPUTS | {"large": large})[kind]()
-    function, read = getattr(functional, name), batch.ranking()
-    for options in OPTIONS.get(name, [{}]):
-        got = function(batch.ranking(), cutoffs, **options)
-        expected = torch.stack([function(batch.ranking(), k, **options) for k in cutoffs])
+    torch.testing.assert_close(
+        function(batch.ranking(), CUTOFFS, **options), expected, rtol=1e-14, atol=0, equal_nan=True
+    )
 
-        torch.testing.assert_close(got, expected, rtol=1e-14, atol=0, equal_nan=True)
-        assert torch.equal(function(read, cutoffs, **options).nan_to_num(-1), got.nan_to_num(-1))
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_a_ranking_that_was_read_before_gives_the_values_of_a_fresh_one(kind):
+    """What is cached for one formula or option is not used for another."""
+    batch = INPUTS[kind]()
+    read = batch.ranking()
+
+    def values(ranking, name, options):
+        return getattr(functional, name)(ranking, CUTOFFS, **options).nan_to_num(-1)
+
+    cases = [case.values for case in WITH_OPTIONS]
+    assert not [case for case in cases if not values(read, *case).equal(values(batch.ranking(), *case))]
 
 
 @pytest.mark.parametrize("name", WITH_K)
@@ -65,7 +75,7 @@ def test_several_cutoffs_are_each_of_them(kind, name):
         (torch.tensor([1, 2]).numpy(), TypeError, "k must be an integer >= 1"),
     ],
 )
-def test_cutoffs_are_checked_one_by_one(name, cutoffs, error, message):
+def test_each_cutoff_of_a_list_is_checked(name, cutoffs, error, message):
     ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
 
     with pytest.raises(error, match=message):
@@ -74,30 +84,30 @@ def test_cutoffs_are_checked_one_by_one(name, cutoffs, error, message):
 
 def test_cutoffs_may_be_a_range():
     ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
-
     assert functional.precision(ranking, range(2, 4)).tolist() == [[1 / 2], [1 / 3]]
 
 
+@pytest.mark.parametrize("scores", [torch.zeros(1, 3), None], ids=["scores", "None"])
 @pytest.mark.parametrize("name", functional.__all__)
-def test_functions_ask_for_a_ranking(name):
-    """A function that is given something else than a Ranking says how scores become one."""
-    cut = () if name in WITHOUT_K else (2,)
-    message = rf"{name} reads a Ranking, got .*: {name}\(Scores\(scores, target\).ranking\(\)"
-    for scores in (torch.rand(1, 3), None):
-        with pytest.raises(TypeError, match=message):
-            getattr(functional, name)(scores, *cut)
+def test_functions_say_how_what_is_no_ranking_becomes_one(name, scores):
+    cutoff = () if name in WITHOUT_K else (2,)
+
+    with pytest.raises(TypeError, match=rf"{name} reads a Ranking, got .*: {name}\(Scores\(scores, target\).ranking"):
+        getattr(functional, name)(scores, *cutoff)
 
 
-@pytest.mark.parametrize("name", functional.__all__)
-@pytest.mark.parametrize("width", [1, 2])
-def test_formulas_are_nan_without_a_relevant_item(name, width):
-    """Formulas are nan in rows without a relevant item, and only there, for one cut-off and for several."""
-    target = torch.tensor([[1, 2], [-1, -1]])[:, :width]
-    ranking = trm.Scores(torch.tensor([[0.1, 0.9, 0.5, 0.3]] * 2), target).ranking()
-    for k in [()] if name in WITHOUT_K else [(1,), ([1, 3],)]:
-        values = getattr(functional, name)(ranking, *k)
-        assert values[..., 1].isnan().all()
-        assert values[..., 0].isfinite().all()
+@pytest.mark.parametrize(
+    ("name", "cutoff"),
+    [*((name, ()) for name in WITHOUT_K), *((name, (k,)) for name in WITH_K for k in (1, [1, 3]))],
+    ids=str,
+)
+@pytest.mark.parametrize("target", [[[1, 2], [-1, -1]], [[1], [-1]]], ids=str)
+def test_formulas_are_nan_in_rows_without_a_relevant_item_alone(name, cutoff, target):
+    ranking = trm.Scores(torch.tensor([[0.1, 0.9, 0.5, 0.3]] * 2), torch.tensor(target)).ranking()
+    values = getattr(functional, name)(ranking, *cutoff)
+
+    assert values[..., 0].isfinite().all()
+    assert values[..., 1].isnan().all()
 
 
 @pytest.mark.slow
@@ -105,23 +115,25 @@ def test_formulas_are_nan_without_a_relevant_item(name, width):
 @pytest.mark.parametrize("name", functional.__all__)
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("k", [10, (3, 10)])
-def test_functions_compile(name, kind, k):
-    """`torch.compile(fullgraph=True)` takes every function on every kind of ranking, in a first and a second call."""
+def test_functions_compile_as_a_whole_graph(name, kind, k):
+    """In a first and a second call, on every kind of ranking."""
     function, ranking = getattr(functional, name), INPUTS[kind]().ranking()
-    args = () if name in WITHOUT_K else (k,)
+    cutoff = () if name in WITHOUT_K else (k,)
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, backend="eager")
-    for _ in range(2):
-        assert torch.equal(compiled(ranking, *args).nan_to_num(-1), function(ranking, *args).nan_to_num(-1))
+    first, second = (compiled(ranking, *cutoff).nan_to_num(-1) for _ in range(2))
+
+    assert torch.equal(first, function(ranking, *cutoff).nan_to_num(-1))
+    assert torch.equal(second, first)
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
-def test_inductor(tmp_path, monkeypatch):
-    """The default backend of `torch.compile` gives the same numbers."""
+def test_inductor_gives_the_same_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     ranking = INPUTS["graded"]().ranking()
     torch._dynamo.reset()
-    got = torch.compile(functional.ndcg, fullgraph=True)(ranking, 10)
-    assert got.tolist() == pytest.approx(functional.ndcg(ranking, 10).tolist(), nan_ok=True)
+    values = torch.compile(functional.ndcg, fullgraph=True)(ranking, 10)
+
+    assert values.tolist() == pytest.approx(functional.ndcg(ranking, 10).tolist(), nan_ok=True)
