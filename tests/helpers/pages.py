@@ -23,7 +23,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
@@ -85,17 +85,8 @@ def blocks(page, text=None):
         else:
             comment = COMMENT.search(before)
             said = {comment["kind"]: comment["what"]} if comment else {}
-            found.append(
-                Block(
-                    page,
-                    line,
-                    kind,
-                    body,
-                    title and title[1],
-                    needs=tuple(said.get("needs", "").replace(",", " ").split()),
-                    not_run=said.get("not run"),
-                )
-            )
+            needs = tuple(said.get("needs", "").replace(",", " ").split())
+            found.append(Block(page, line, kind, body, title and title[1], needs=needs, not_run=said.get("not run")))
         end = match.end()
     return found
 
@@ -122,8 +113,7 @@ class Reader:
         if block.not_run is not None:
             pytest.skip(f"{block}: not run: {block.not_run}")
         for name in block.needs:
-            found = importlib.util.find_spec(name.partition(".")[0])
-            if found is None:
+            if importlib.util.find_spec(name.partition(".")[0]) is None:
                 pytest.skip(f"{block}: needs {name}, which is not installed")
         before = Path.cwd()
         os.chdir(self.folder)
@@ -187,9 +177,5 @@ class Reader:
     def _compare(self, block, got):
         expected = block.output or ""
         if not doctest.OutputChecker().check_output(expected, got, FLAGS if expected else 0):
-            at = (
-                f"{block}: "
-                if block.output is None
-                else f"{block.page.relative_to(ROOT).as_posix()}:{block.output_line}: "
-            )
-            pytest.fail(f"{at}expected\n{expected or '(no output is shown)'}\ngot\n{got}", pytrace=False)
+            at = replace(block, line=block.output_line or block.line)
+            pytest.fail(f"{at}: expected\n{expected or '(no output is shown)'}\ngot\n{got}", pytrace=False)

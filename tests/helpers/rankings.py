@@ -9,37 +9,21 @@ import torchrecmetrics as trm
 
 INF = math.inf
 
-_ARGUMENTS = {
-    trm.Scores: ("gains", "exclude", "history"),
-    trm.Lists: ("gains", "exclude", "complete", "duplicates", "history"),
-    trm.Sessions: ("indexes", "lengths"),
-    trm.Negatives: ("lengths",),
-}
+
+def _ranking_of(make, *names):
+    """Return a function that makes an input, with the named arguments among its options, and ranks it."""
+
+    def ranking(*arguments, **options):
+        given = {name: options.pop(name) for name in names if name in options}
+        return make(*arguments, **given).ranking(**options)
+
+    return ranking
 
 
-def _rank(make, arguments, options):
-    given = {name: options.pop(name) for name in _ARGUMENTS[make] if name in options}
-    return make(*arguments, **given).ranking(**options)
-
-
-def rank_scores(scores, target=None, **options):
-    """Return the ranking of `Scores`."""
-    return _rank(trm.Scores, (scores, target), options)
-
-
-def rank_lists(item_ids, target=None, **options):
-    """Return the ranking of `Lists`."""
-    return _rank(trm.Lists, (item_ids, target), options)
-
-
-def rank_sessions(scores, labels, indexes=None, **options):
-    """Return the ranking of `Sessions`."""
-    return _rank(trm.Sessions, (scores, labels, indexes), options)
-
-
-def rank_negatives(*arguments, **options):
-    """Return the ranking of `Negatives`."""
-    return _rank(trm.Negatives, arguments, options)
+rank_scores = _ranking_of(trm.Scores, "scores", "target", "gains", "exclude", "history")
+rank_lists = _ranking_of(trm.Lists, "item_ids", "target", "gains", "exclude", "complete", "duplicates", "history")
+rank_sessions = _ranking_of(trm.Sessions, "scores", "labels", "indexes", "lengths")
+rank_negatives = _ranking_of(trm.Negatives, "lengths")
 
 
 @st.composite
