@@ -13,8 +13,6 @@ import torchrecmetrics as trm
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 READERS = {}  # page: the Reader that runs its blocks
-
-
 ON_PROCESSES = {block.page for block in BLOCKS if TORCHRUN.search(block.text)}
 
 
@@ -26,13 +24,12 @@ def each_block(on_processes):
 
 @each_block(on_processes=True)
 def test_block_on_processes(block, processes, tmp_path_factory):
-    """A block of a page with `torchrun` does what its page shows; all these pages share their processes."""
+    """Of a page with `torchrun`; all these pages share their processes."""
     type_in(block, tmp_path_factory, processes)
 
 
 @each_block(on_processes=False)
 def test_block(block, tmp_path_factory):
-    """A block does what its page shows."""
     type_in(block, tmp_path_factory)
 
 
@@ -60,92 +57,78 @@ def type_in(block, tmp_path_factory, processes=None):
             raise
 
 
-INSTALLS = re.compile(r"pip install|git clone")
+CHANGES_THE_MACHINE = re.compile(r"pip install|git clone")  # `.ci/run` runs these blocks
+ON_A_CLUSTER = re.compile(r"ray\.data|spark\.read|\bray\.get\b|ItemShard")  # test_engines and examples do the same
 
 
-CLUSTERS = re.compile(r"ray\.data|spark\.read|\bray\.get\b|ItemShard")
-
-
-def test_what_does_not_run_installs():
-    """Only blocks that change the machine or need several processes are not run.
-
-    `.ci/run` runs the former; test_engines and test_samples test the latter.
-    """
-    elsewhere = [block for block in BLOCKS if INSTALLS.search(block.text) or CLUSTERS.search(block.text)]
-    assert not [block for block in BLOCKS if block.not_run and block not in elsewhere]
+def test_only_blocks_that_change_the_machine_or_need_a_cluster_are_not_run():
+    texts = [block.text for block in BLOCKS if block.not_run]
+    assert not [text for text in texts if not CHANGES_THE_MACHINE.search(text) and not ON_A_CLUSTER.search(text)]
 
 
 DOTTED = re.compile(r"\b(?:torchrecmetrics|trm)((?:\.[A-Za-z_]\w*)+)")
 
 
-def resolve(path):
-    """Return the object that a dotted path after `torchrecmetrics` names."""
+def exists(path):
+    """Return True if a dotted path after `torchrecmetrics` names an object of the package."""
     found = trm
     for name in path.strip(".").split("."):
         if not hasattr(found, name) and hasattr(found, "__path__"):
-            importlib.import_module(f"{found.__name__}.{name}")
-        found = getattr(found, name)
-    return found
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{found.__name__}.{name}")
+        found = getattr(found, name, None)
+    return found is not None
 
 
-def test_names_exist():
-    """Every public name on a page exists in the package."""
-    unknown = set()
-    for page in PAGES:
-        for path in DOTTED.findall(page.read_text(encoding="utf-8")):
-            try:
-                resolve(path)
-            except (AttributeError, ImportError):
-                unknown.add((page.name, path))
-    assert not unknown
+def test_public_names_on_pages_exist():
+    named = {(page.name, path) for page in PAGES for path in DOTTED.findall(page.read_text(encoding="utf-8"))}
+    assert not {(page, path) for page, path in named if not exists(path)}
 
 
-def test_public_names_are_in_the_reference():
-    """Every public name has a docstring and a place in the reference."""
+@pytest.mark.parametrize("package", ["", ".functional", ".lightning", ".pyg"])
+def test_public_names_have_a_docstring_and_a_place_in_the_reference(package):
+    module = importlib.import_module(f"torchrecmetrics{package}")
+    public = {name: getattr(module, name) for name in module.__all__}
     reference = "".join(page.read_text(encoding="utf-8") for page in PAGES if "reference" in page.parts)
-    for module in ("torchrecmetrics", *(f"torchrecmetrics.{name}" for name in ("functional", "lightning", "pyg"))):
-        whole_module = f".. automodule:: {module}\n   :members:\n" in reference
-        for name in importlib.import_module(module).__all__:
-            listed = rf"^\.\. auto\w+:: {re.escape(f'{module}.{name}')}$|`{re.escape(f'{module}.{name}')}`"
-            assert resolve(f"{module}.{name}".partition(".")[2]).__doc__, name
-            assert whole_module or re.search(listed, reference, re.M), name
+    listed = {*re.findall(rf"(?:^\.\. auto\w+:: |`){re.escape(module.__name__)}\.(\w+)(?:`|$)", reference, re.M)}
+
+    assert not [name for name, value in public.items() if not value.__doc__]
+    assert f".. automodule:: {module.__name__}\n   :members:\n" in reference or public.keys() <= listed
 
 
-def test_code_on_pages_is_narrow():
-    """Code on pages has at most 88 columns, which a page shows without scrolling."""
+def test_code_on_pages_has_at_most_88_columns():
+    """A page shows them without scrolling."""
     lines = [(str(block), line) for block in BLOCKS if block.kind == "python" for line in block.text.splitlines()]
     assert not [(block, line) for block, line in lines if len(line) > 88]
 
 
-def shown(text):
-    """Return the blocks of a page that does not exist, with this text."""
-    page = ROOT / "docs" / "none.md"
-    return blocks(page, text)
+def read(folder, text):
+    """Return the blocks of a page that does not exist, with this text, and a reader in a folder."""
+    return blocks(ROOT / "docs" / "none.md", text), Reader(folder)
 
 
-class TestPages:
-    """Errors on a page that the collector of blocks must notice."""
+def test_a_block_whose_output_has_changed_fails_with_page_line_and_both_outputs(tmp_path):
+    (block,), reader = read(tmp_path, "# A\n\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
 
-    def test_drift_is_named(self, tmp_path):
-        """A block whose output has changed fails with page, line, expected and actual output."""
-        (block,) = shown("# A\n\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
-        with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:8: expected\n3\n\ngot\n2"):
-            Reader(tmp_path).run(block)
+    with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:8: expected\n3\n\ngot\n2"):
+        reader.run(block)
 
-    def test_output_is_shown(self, tmp_path):
-        (block,) = shown("```python\nprint(2)\n```\n")
-        with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:2: expected\n\(no output is shown\)\ngot\n2"):
-            Reader(tmp_path).run(block)
 
-    def test_scripts_fail(self, tmp_path):
-        (block,) = shown("```bash\nfalse\n```\n")
-        with pytest.raises(pytest.fail.Exception, match="exit status 1"):
-            Reader(tmp_path).run(block)
+def test_a_block_whose_output_is_not_shown_fails(tmp_path):
+    (block,), reader = read(tmp_path, "```python\nprint(2)\n```\n")
 
-    def test_blocks_share(self, tmp_path):
-        """Blocks share a namespace and a folder; a titled block becomes a file; indented blocks are blocks too."""
-        found = shown(
-            """Write
+    with pytest.raises(pytest.fail.Exception, match=r"docs/none.md:2: expected\n\(no output is shown\)\ngot\n2"):
+        reader.run(block)
+
+
+def test_a_script_with_an_exit_status_fails(tmp_path):
+    (block,), reader = read(tmp_path, "```bash\nfalse\n```\n")
+
+    with pytest.raises(pytest.fail.Exception, match="exit status 1"):
+        reader.run(block)
+
+
+FOUR_BLOCKS = """Write
 
 ```{code-block} yaml
 :caption: x/y.yaml
@@ -173,11 +156,15 @@ cat x/y.yaml
 a: 1
 ```
 """
-        )
-        assert [block.line for block in found] == [4, 12, 17, 22]
-        reader = Reader(tmp_path)
-        for block in found:
-            reader.run(block)
+
+
+def test_blocks_of_a_page_share_a_namespace_and_a_folder(tmp_path):
+    """A titled block becomes a file; indented blocks are blocks too."""
+    found, reader = read(tmp_path, FOUR_BLOCKS)
+    for block in found:
+        reader.run(block)
+
+    assert [block.line for block in found] == [4, 12, 17, 22]
 
 
 DATA = ROOT.parent / "shared" / "data"
@@ -195,18 +182,18 @@ def typed_in(page, folder):
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_first_evaluation_on_movielens(tmp_path, monkeypatch):
-    """With u.data in the folder, the page's code gives the numbers that the page states."""
+def test_the_page_on_a_first_evaluation_states_the_numbers_of_movielens(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = ROOT / "docs" / "start" / "first-evaluation.md"
     told = re.search(r"NDCG@10 ([\d.]+) for popularity and ([\d.]+) for", page.read_text(encoding="utf-8"))
     printed, _ = typed_in(page, tmp_path)
+
     assert re.findall(r"^NDCG@10  ([\d.]+) ±", printed, re.M) == list(told.groups())
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not here")
-def test_comparison_on_movielens(tmp_path, monkeypatch):
-    """The larger decomposition is better on MovieLens, by the numbers that the page states."""
+def test_the_page_on_comparisons_states_the_numbers_of_movielens(tmp_path, monkeypatch):
+    """The larger decomposition is better."""
     monkeypatch.chdir(tmp_path)
     page = ROOT / "docs" / "how-to" / "compare.md"
     number = r"([\d.]+)"
@@ -214,6 +201,7 @@ def test_comparison_on_movielens(tmp_path, monkeypatch):
     _, namespace = typed_in(page, tmp_path)
     found = trm.compare({name: namespace[name] for name in ("small", "large")})["NDCG@10"]
     numbers = found.difference, found.adjusted_low, found.adjusted_high, found.adjusted_p, found.num_rows
-    assert [float(each) for each in re.search(told, page.read_text(encoding="utf-8")).groups()] == [
-        pytest.approx(each, abs=6e-5 if place < 3 else 6e-4) for place, each in enumerate(numbers)
-    ]
+    stated = re.search(told, page.read_text(encoding="utf-8")).groups()
+
+    assert [*map(float, stated[:3])] == pytest.approx(numbers[:3], abs=6e-5)
+    assert [*map(float, stated[3:])] == pytest.approx(numbers[3:], abs=6e-4)

@@ -82,7 +82,6 @@ def test_speeds_of_readme():
 def test_days_of_measurements():
     """README says the day and the commit of the committed results, of the CPU and of the card."""
     days = [f"({report.measured(RESULTS[name])})" for name in ("cpu", "nvidia-h100-80gb-hbm3")]
-
     assert not [day for day in days if not any(day in bullet for bullet in BULLETS)]
 
 

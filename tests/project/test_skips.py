@@ -53,19 +53,15 @@ def distribution(module):
 
 def test_a_package_without_which_a_test_skips_is_in_the_environment_of_readme_or_of_a_nightly_stage():
     by_readme = of_groups("all", "test") | of_groups("docs") | WITH_PYTORCH
-
     assert {module for module in skippable() if distribution(module) not in by_readme} <= skips.PACKAGES.keys()
 
 
-def test_the_nightly_stage_of_peers_installs_what_is_listed_for_it():
-    nightly = (ROOT / ".ci" / "nightly").read_text(encoding="utf-8")
-    listed = [distribution(module) for module, stage in skips.PACKAGES.items() if stage == "peers"]
+def test_stages_of_nightly_install_what_is_listed_for_them():
+    nightly, engines = (ROOT / ".ci" / "nightly").read_text(encoding="utf-8"), of_groups("engines")
+    of_peers = [distribution(module) for module, stage in skips.PACKAGES.items() if stage == "peers"]
 
-    assert not [name for name in listed if not re.search(rf"(?<![\w-]){name}\b", nightly)]
-
-
-def test_the_group_of_engines_has_what_is_listed_for_it():
-    assert {module for module, stage in skips.PACKAGES.items() if stage == "engines"} <= of_groups("engines")
+    assert {module for module, stage in skips.PACKAGES.items() if stage == "engines"} <= engines
+    assert not [name for name in of_peers if not re.search(rf"(?<![\w-]){name}\b", nightly)]
 
 
 @pytest.mark.parametrize(
