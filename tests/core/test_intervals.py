@@ -115,7 +115,6 @@ def test_the_interval_jumps_at_the_first_hit_as_is_documented():
 
 def test_other_bounds_are_scaled():
     low, high = interval(0.2, 0.05, 40)
-
     assert interval(-1 + 4 * 0.2, 4 * 0.05, 40, (-1, 3)) == pytest.approx((-1 + 4 * low, -1 + 4 * high))
 
 
@@ -131,6 +130,7 @@ def test_weighted_rows_are_as_many_as_the_squared_sum_over_the_sum_of_squares():
 @pytest.mark.parametrize(("mean", "error", "size"), [(math.nan, 0.1, 9), (0.5, math.nan, 9), (0.5, 0, 1), (0, 0, 0)])
 def test_an_unknown_mean_or_error_or_fewer_than_two_rows_have_no_interval(mean, error, size):
     assert all(map(math.isnan, interval(mean, error, size)))
+    assert all(map(math.isnan, skewed_interval(mean, error, size, 0)))
 
 
 @pytest.mark.parametrize(
@@ -148,18 +148,18 @@ def test_an_option_of_intervals_is_refused(options, error, says):
         interval(0.5, 0.1, 10, **options)
 
 
-def covered(draw, truth, samples=40_000, n=200):
-    """Return how often the score interval and mean ± 2 se cover the truth."""
+def covered(draw, truth):
+    """Return how often the score interval and mean ± 2 se cover the truth, of 40,000 samples of 200 rows."""
     generator = torch.Generator().manual_seed(3)
     score = plain = 0
-    for _ in range(samples // 4000):
-        values = draw((4000, n), generator)
-        means, errors = values.mean(1), values.std(1) / n**0.5
+    for _ in range(10):
+        values = draw((4000, 200), generator)
+        means, errors = values.mean(1), values.std(1) / 200**0.5
         plain += int(((means - truth).abs() <= 2 * errors).sum())
         for mean, error in zip(means.tolist(), errors.tolist(), strict=True):
-            low, high = interval(mean, error, n)
+            low, high = interval(mean, error, 200)
             score += low <= truth <= high
-    return score / samples, plain / samples
+    return score / 40_000, plain / 40_000
 
 
 def hits(share):
@@ -198,16 +198,6 @@ def test_the_stated_shares_of_40_000_samples_of_200_rows_cover_the_truth(draw, t
     assert covered(draw, truth) == pytest.approx((score, plain), abs=0.012)
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_95_percent_of_samples_of_any_share_of_hits_cover_the_truth():
-    shares = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.35, 0.5)
-    covering = [covered(hits(share), share, samples=8000)[0] for share in shares]
-
-    assert sum(covering) / len(covering) == pytest.approx(0.953, abs=0.006)
-    assert 0.925 < min(covering) <= max(covering) < 0.98
-
-
 def test_a_curvature_that_leaves_no_end_makes_it_infinite():
     """1 + u c with u = -t is below 0; the other end is m + t SE / 4."""
     low, high = skewed_interval(0.1, 0.02, 200, 0.0, curvature=3 / quantile(0.975, 199))
@@ -222,7 +212,3 @@ def test_a_level_beyond_its_skewness_has_the_least_end_that_there_is():
 
     assert 0.16 - quantile(1 - 5e-6, 10) < -1 / 0.16
     assert low == pytest.approx(0.1 - 0.02 / (4 * 0.16))
-
-
-def test_a_skewed_interval_of_one_row_has_no_ends():
-    assert all(map(math.isnan, skewed_interval(0.5, 0, 1, 0)))

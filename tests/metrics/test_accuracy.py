@@ -112,13 +112,11 @@ def test_rows_without_a_relevant_item_have_zero_division_as_recall_with_neg_alon
     action, zero_division, expected, options
 ):
     metric = trm.Recall(1, zero_division=zero_division, empty_target_action=action, **options)
-
     assert value(metric, *ONE_HIT_AND_ONE_EMPTY_ROW, gains=torch.ones(2, 1)) == expected
 
 
 def test_zero_division_is_not_read_where_k_divides():
     metric = trm.Precision(1, zero_division=1.0, empty_target_action="neg")
-
     assert value(metric, *ONE_HIT_AND_ONE_EMPTY_ROW) == (1 / 1 + 0 / 1) / 2
 
 
@@ -179,7 +177,6 @@ TIES = [[0.0] * 5, [1.0, 1.0, 0.5, 0.5, -INF]], [[2], [0, 3, 1]], [[1.0], [1.0, 
 @example(batch_and_ties=(TIES, "expected"), weights=[1.0, 3.0], overlap="miss")
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_value_error_and_number_of_users_are_those_of_plain_python(row, batch_and_ties, weights, overlap):
-    """From scores, and the value also from a ranking of them."""
     (metric, *options), (batch, ties) = row, batch_and_ties
     weights = weights[: len(batch[0])]
     values = plain_values(metric, options, batch, ties, overlap)
@@ -229,7 +226,6 @@ def of_found(empty):
 )
 @pytest.mark.parametrize("make", [*ACCURACY, *map(of_found, [0.0, 7, INF, math.nan])])
 def test_rows_without_a_relevant_item_are_left_out_or_count_0_or_1(make, action, expected, num_users):
-    """Whatever a formula returns for them."""
     metric = make(*cutoffs_of(make.formula, 1)[0], empty_target_action=action)
 
     assert value(metric, *ONE_HIT_AND_ONE_EMPTY_ROW) == expected
@@ -261,11 +257,11 @@ def test_auroc_weighted_by_relevant_items_does_not_count_rows_without_one():
     assert metric.num_users == 0
 
 
-def test_rows_are_counted_as_averaged_empty_unreachable_and_tied():
-    """A row of weight 0 is none of them."""
-    scores = torch.tensor([[0.1, 0.2, 0.3], [0.1, 0.1, 0.3], [-INF, 0.2, 0.3], [0.1, 0.2, 0.3], [0.1, 0.1, 0.3]])
+def test_rows_are_counted_as_averaged_empty_unreachable_and_tied_but_for_those_of_weight_0():
+    plain, tied, unreachable = [0.1, 0.2, 0.3], [0.1, 0.1, 0.3], [-INF, 0.2, 0.3]
+    scores = torch.tensor([plain, tied, unreachable, plain, tied, plain])
     metric = trm.MRR()
-    metric.update(scores, torch.tensor([0, 0, 0, -1, 0]), weights=torch.tensor([1, 1, 1, 1, 0]))
+    metric.update(scores, torch.tensor([0, 0, 0, -1, 0, -1]), weights=torch.tensor([1, 1, 1, 1, 0, 0]))
     metric.compute()
 
     assert (metric.num_users, metric.num_skipped, metric.num_unreachable, metric.num_tied) == (3, 1, 1, 1)
@@ -298,7 +294,6 @@ def error_of(values, weights, at_once):
 @pytest.mark.parametrize("rows", [2, 3, 1000])
 @pytest.mark.parametrize("constant", [1.0, 1.1, 4 / 3, 1.7, 123.456])
 def test_equal_values_have_a_standard_error_of_exactly_0(rows, constant, generator):
-    """Whatever their sums were rounded to."""
     values = torch.full((rows,), constant, dtype=torch.float64)
     weights = torch.rand(rows, generator=generator, dtype=torch.float64) * 9 + 1e-3
 
@@ -460,7 +455,6 @@ def test_relevant_items_count_beyond_the_columns_that_a_cut_off_reads_or_in_no_l
 
 
 def test_a_row_whose_value_is_inf_over_inf_is_left_out():
-    """As unchecked gains can make it."""
     metric = trm.NDCG(2, validate_args=False)
     metric.update(torch.tensor([[0.1, 0.9], [0.1, 0.9]]), torch.tensor([[1], [1]]), gains=torch.tensor([[INF], [2.0]]))
 

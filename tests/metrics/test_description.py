@@ -46,12 +46,6 @@ def test_a_metric_of_ones_own_is_copied(copy):
     assert (other.compute().item(), other.label) == (pytest.approx(RBP_2), "RBP-p0_5@2")
 
 
-def test_a_metric_of_ones_own_is_called_with_ranks(device):
-    ranks = trm.get_topk_ranks(SCORES, TARGET, 2).to(device)
-
-    assert RBP(2, p=0.5).to(device)(ranks, depth=2).item() == pytest.approx(RBP_2)
-
-
 class FirstPlace(trm.RankingMetric):
     """The rank of the first relevant item, k + 1 for a miss; lower is better."""
 
@@ -96,7 +90,6 @@ class Gained(trm.RankingMetric):
 
 
 def test_evaluate_hands_gains_to_a_formula_beside_our_metrics():
-    """They are 0 for users without ground truth."""
     edges, values = torch.tensor([[0, 1], [1, 0]]), torch.tensor([3.0, 2.0])
     test = trm.Interactions.from_edge_index(edges, num_users=3, num_items=4, values=values)
     result = trm.evaluate([Gained(4, scale=2.0), "HR@4"], SCORES[:3], torch.eye(4), target=test)
@@ -229,21 +222,17 @@ def test_a_mistake_in_a_metric_of_ones_own_raises_what_to_write(call, error, mes
         call()
 
 
-@pytest.mark.parametrize("name", sorted({*trm.metrics.accuracy.__all__} - {"DCG"}))
-def test_our_metrics_have_the_bounds_0_and_1(name):
-    cls = getattr(trm, name)
-
-    assert cls.bounds == (cls.plot_lower_bound, cls.plot_upper_bound) == (0.0, 1.0)
+BOUNDS = [(getattr(trm, name), (0.0, 1.0)) for name in sorted({*trm.metrics.accuracy.__all__} - {"DCG"})]
 
 
-@pytest.mark.parametrize("cls", [trm.DCG, RBP])  # gains may be negative, and of any size
-def test_a_class_whose_bounds_are_not_known_has_none(cls):
-    assert (cls.bounds, cls.plot_lower_bound, cls.plot_upper_bound) == (None, None, None)
+@pytest.mark.parametrize(("cls", "bounds"), [*BOUNDS, (trm.DCG, None), (RBP, None)])
+def test_our_metrics_have_the_bounds_0_and_1_but_for_dcg(cls, bounds):
+    """Gains may be negative, and of any size; those of another's own metric are not known."""
+    assert (cls.bounds, (cls.plot_lower_bound, cls.plot_upper_bound)) == (bounds, bounds or (None, None))
 
 
 def test_a_metric_of_ones_own_has_the_bounds_that_its_class_sets():
     limited = formula_of(lambda ranking, k: 3, bounds=(-1.0, 2.0))
-
     assert (limited.plot_lower_bound, limited.plot_upper_bound) == (-1.0, 2.0)
 
 
@@ -268,5 +257,4 @@ def test_an_interval_ends_at_the_bound_that_is_known(unknown):
 )
 def test_a_subclass_keeps_its_label_until_it_has_another_formula(base, formula, options, label):
     own = {} if formula is None else {"formula": staticmethod(formula)}
-
     assert type("Mine", (base,), own)(3, **options).label == label

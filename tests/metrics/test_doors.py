@@ -21,12 +21,6 @@ MODES = {
 }
 
 
-def of_metric():
-    metric = trm.NDCG(9)
-    metric.update(SCORES.clone(), TARGET)
-    return {"forward": metric(SCORES.clone(), TARGET), "compute": metric.compute()}
-
-
 def of_collection():
     accumulators = [trm.ByGroup("a", "b"), trm.Window(updates=2), trm.KeptRows()]
     collection = trm.RecMetricCollection(NAMES, k=9, catalogue=CATALOGUE, accumulators=accumulators)
@@ -34,13 +28,6 @@ def of_collection():
     collection.update(**batch)
     collection(**batch)
     return collection.compute()
-
-
-def of_sessions():
-    sessions = trm.CollectSessions(trm.RecMetricCollection(["HR", "NDCG"], k=9))
-    labels = torch.arange(ITEMS) == TARGET[:, None]
-    sessions.update(SCORES.flatten(), labels.flatten(), torch.arange(USERS).repeat_interleave(ITEMS))
-    return sessions.compute()
 
 
 def of_embeddings():
@@ -88,17 +75,13 @@ def of_callbacks():
     return values
 
 
-DOORS = [of_metric, of_collection, of_sessions, of_embeddings, of_a_function, of_lists, of_top_items]
-DOORS += [
-    of_pyg,
-    pytest.param(of_callbacks, marks=pytest.mark.filterwarnings("ignore:.*does not have many workers")),
-]
+DOORS = [of_collection, of_embeddings, of_a_function, of_lists, of_top_items]
+DOORS += [of_pyg, pytest.param(of_callbacks, marks=pytest.mark.filterwarnings("ignore:.*does not have many workers"))]
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_door_has_the_same_values_in_a_mode_as_outside(door, mode):
-    """A batch of 40 rows is large enough for questions about odd data."""
     outside = door()
     with MODES[mode]():
         inside = door()

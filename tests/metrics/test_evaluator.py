@@ -31,7 +31,6 @@ def test_an_update_of_18_metrics_and_compute_enter_few_functions_in_few_files(fo
 @pytest.mark.parametrize("form", ["scores, T = 1", "scores, T = 20", "ranks"])
 def test_an_update_of_18_metrics_reaches_the_device_few_times(form):
     names = device_calls(*batches()[form])
-
     assert len(names) <= LIMITS[form], names
 
 
@@ -50,7 +49,6 @@ def calls(metrics, *batch):
 
 
 def test_an_update_of_all_metrics_of_lists_at_three_k_makes_at_most_320_calls():
-    """They share the work on lists and history."""
     one = torch.ones(1000, dtype=torch.int64)
     catalogue = trm.Catalogue(1000, popularity=one, num_users=9, categories=one)
     rows = ["AveragePopularity", "PopularityLift", "Novelty", "TailShare", "IntraListDiversity", "CategoryShare"]
@@ -66,7 +64,6 @@ def test_an_update_of_all_metrics_of_lists_at_three_k_makes_at_most_320_calls():
 
 def test_a_single_metric_makes_at_most_66_calls():
     names = calls(trm.HR(10), torch.zeros(64, 1000), torch.zeros(64, dtype=torch.int64))
-
     assert len(names) <= 66, names
 
 
@@ -175,22 +172,14 @@ def test_a_batch_that_runs_out_of_memory_leaves_every_state_and_counts_once_when
     assert value_of(metrics) == value_of(updated(case, *earlier, rows))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "sessions"])
-def test_a_compute_that_runs_out_of_memory_changes_nothing(case):
+@pytest.mark.parametrize("case", CASES)
+def test_a_compute_that_runs_out_of_memory_changes_nothing_and_gives_the_value_when_it_is_called_again(case):
     metrics = updated(case, torch.arange(12))
     before = snapshot(metrics)
     unchanged = [same(snapshot(metrics), before) for _ in out_of_memory_at_any_call(metrics.compute)]
 
     assert len(unchanged) > 1
-    assert all(unchanged)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_compute_that_ran_out_of_memory_gives_the_value_when_it_is_called_again(case):
-    metrics = updated(case, torch.arange(12))
-    for _ in out_of_memory_at_any_call(metrics.compute):
-        pass
-
+    assert all(unchanged) or case == "sessions"  # whose entries `compute` ranks
     assert value_of(metrics) == value_of(updated(case, torch.arange(12)))
 
 
@@ -234,12 +223,3 @@ def test_members_with_unhashable_options_keep_their_own_cut_offs():
     metrics.update(trm.Ranks(torch.tensor([1, 4]), complete=True))
 
     assert numbers(metrics.compute()) == {"h5": 2 / 2, "h2": 1 / 2}
-
-
-def test_a_formula_that_gives_no_row_for_each_cut_off_is_refused(monkeypatch):
-    metrics = trm.RecMetricCollection({f"h{k}": HitsWithPlaces(k, places=[1, 2]) for k in (5, 2)})
-    broken = staticmethod(lambda ranking, k, score_threshold=None, places=(): ranking.ranks[:, 0])
-    monkeypatch.setattr(HitsWithPlaces, "formula", broken)
-
-    with pytest.raises(TypeError, match="a row for each of the cut-offs \\(5, 2\\)"):
-        metrics.update(trm.Ranks(torch.tensor([1, 4]), complete=True))

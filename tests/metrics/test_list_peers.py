@@ -35,6 +35,7 @@ SHORT = [items[: 1 + user % 4] for user, items in enumerate(LISTS.tolist())]  # 
 FULL = LISTS.tolist()
 FULL_AND_SHORT = pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
 EACH_K = pytest.mark.parametrize("k", K)
+NAMED = {"ids": lambda part: part if isinstance(part, str) else ""}
 
 
 def peer(module, name=None):
@@ -94,7 +95,7 @@ def pyg(name, k, lists=LISTS, **options):
         (trm.Personalization, {}, "Personalization", {}),
         (trm.AveragePopularity, {}, "AveragePopularity", {"popularity": TRAIN.popularity}),
     ],
-    ids=lambda part: part if isinstance(part, str) else "",
+    **NAMED,
 )
 def test_pyg_has_our_value_in_float32(metric, options, name, given, k):
     assert ours(metric(k, catalogue=CATALOGUE, **options)) == near(pyg(name, k, **given), 1e-6)
@@ -134,7 +135,7 @@ def rectools(name, lists, k, *given, **options):
         (functional.novelty, "MeanInvUserFreq", ["prev_interactions"]),
         (functional.serendipity, "Serendipity", ["prev_interactions", "interactions", "catalog"]),
     ],
-    ids=lambda part: part if isinstance(part, str) else "",
+    **NAMED,
 )
 def test_rectools_has_our_values(formula, name, given, lists, k):
     values = rows(formula, k, lists, catalogue=CATALOGUE)
@@ -145,17 +146,11 @@ def test_rectools_has_our_values(formula, name, given, lists, k):
 
 @EACH_K
 @FULL_AND_SHORT
-def test_rectools_coverage_is_ours(lists, k):
+def test_rectools_coverage_is_ours_and_its_sufficiency_1_minus_our_missing_share(lists, k):
     coverage = peer("rectools.metrics", "CatalogCoverage")(k=k, normalize=True).calc(log_of(lists), range(ITEMS))
-
-    assert ours(trm.Coverage(k, catalogue=CATALOGUE), lists) == near(coverage)
-
-
-@EACH_K
-@FULL_AND_SHORT
-def test_rectools_sufficiency_is_1_minus_our_missing_share(lists, k):
     sufficient = rectools("SufficientReco", lists, k, deep=True)
 
+    assert ours(trm.Coverage(k, catalogue=CATALOGUE), lists) == near(coverage)
     assert rows(functional.missing, k, lists) == near([1 - share for share in sufficient])
 
 
@@ -204,7 +199,6 @@ def over_k(values, lists, k):
 @FULL_AND_SHORT
 def test_replays_surprisal_is_our_normalised_novelty_over_k(lists, k):
     novelty = rows(functional.novelty, k, lists, catalogue=CATALOGUE, normalize=True)
-
     assert over_k(novelty, lists, k) == near(replay("Surprisal", lists, k, train_dict()))
 
 
@@ -301,16 +295,10 @@ def lenskit(name, k, lists, **options):
 
 @EACH_K
 @FULL_AND_SHORT
-def test_lenskits_gini_of_lists_is_ours(lists, k):
-    assert ours(trm.Gini(k, catalogue=CATALOGUE), lists) == near(lenskit("ListGini", k, lists))
-
-
-@EACH_K
-@FULL_AND_SHORT
-def test_lenskits_gini_of_exposure_with_ndcgs_weight_is_ours_in_float32(lists, k):
+def test_lenskits_gini_of_lists_is_ours_and_that_of_exposure_with_ndcgs_weight_in_float32(lists, k):
     peer("lenskit.metrics.ranking")
     weight = importlib.import_module("lenskit.metrics.ranking._weighting").LogRankWeight(offset=1)
+    exposure = lenskit("ExposureGini", k, lists, weight=weight)
 
-    assert ours(trm.ExposureGini(k, catalogue=CATALOGUE), lists) == near(
-        lenskit("ExposureGini", k, lists, weight=weight), 1e-6
-    )
+    assert ours(trm.Gini(k, catalogue=CATALOGUE), lists) == near(lenskit("ListGini", k, lists))
+    assert ours(trm.ExposureGini(k, catalogue=CATALOGUE), lists) == near(exposure, 1e-6)

@@ -54,13 +54,11 @@ def test_values_of_equal_scores_are_those_of_the_binary_target(ties, k, generato
     [(2, "MRR-from2@10"), (2.0, "MRR-from2@10"), (3.5, "MRR-from3_5@10"), (np.int64(2), "MRR-from2@10")],
 )
 def test_the_label_shows_the_grade(grade, label):
-    """A maximum of a frame's column is a number of numpy."""
     assert trm.MRR(10, relevant_from=grade).label == label
 
 
 def test_a_collection_passes_by_metrics_that_read_grades():
     collection = trm.RecMetricCollection(["NDCG", trm.DCG(5), "MRR"], k=5, relevant_from=2)
-
     assert [*collection] == ["NDCG@5", "DCG@5", "MRR-from2@5"]
 
 
@@ -89,7 +87,6 @@ def test_a_grade_that_is_no_number_above_0_is_refused(grade):
     "batch", [(SCORES, GRADES > 0), (SCORES, torch.tensor([2])), (trm.Hits(torch.tensor([[True, False]]), 1),)]
 )
 def test_targets_without_grades_are_refused(batch):
-    """Ids, bool targets and flags of hits."""
     metric = trm.MRR(2, relevant_from=2)
 
     with pytest.raises(ValueError, match="relevant_from=2 reads the grade"):

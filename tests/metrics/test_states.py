@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from states import evaluator_of, same, snapshot, tensors
+from states import same, snapshot, tensors
 from values import numbers
 
 import torchrecmetrics as trm
@@ -39,15 +39,7 @@ def test_writing_to_a_state_in_place_changes_no_default(make):
     assert (written, value.num_users) == (3 + 3, 3)
 
 
-@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)], ids=["collection", "metric"])
-def test_states_are_attributes_of_what_is_updated(make):
-    evaluator = evaluator_of(make())
-
-    assert evaluator._defaults.keys() <= vars(evaluator).keys()
-
-
 def test_values_computed_beside_updates_of_another_thread_are_of_one_moment(request):
-    """And none of a past moment is kept."""
     accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()]
     metrics = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
     single, done, generator = trm.HR(2), threading.Event(), torch.Generator().manual_seed(0)
@@ -104,7 +96,6 @@ def test_a_result_is_of_its_own_compute_although_an_update_of_another_thread_fol
 @pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
 def test_scores_of_any_precision_are_ranked_as_they_are_under_autocast(scores, autocast):
-    """Of one 16-bit type under autocast of the other, too, with and without cut-offs."""
     metrics = trm.RecMetricCollection(["AUROC", "MRR", "HR@2"])
     with torch.autocast("cpu", dtype=autocast):
         metrics.update(SCORES.to(scores), TARGET, exclude=torch.tensor([[3], [3], [3]]))
@@ -125,19 +116,11 @@ def test_rows_that_do_not_count_have_no_weight_whatever_a_metrics_own_weights_ar
     assert metric.num_users == num_users
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda metric, groups: trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], accumulators=[groups]),
-        lambda metric, groups: trm.RecMetricCollection([metric], ties="optimistic", accumulators=[groups]),
-    ],
-    ids=["of metrics that disagree", "of another option"],
-)
-def test_a_collection_that_cannot_be_made_takes_no_metric_and_no_accumulator(make):
+def test_a_collection_that_cannot_be_made_takes_no_metric_and_no_accumulator():
     metric, groups = trm.HR(2), trm.ByGroup("a")
 
     with pytest.raises(ValueError, match="ties"):
-        make(metric, groups)
+        trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], accumulators=[groups])
     assert metric(SCORES, TARGET) == 2 / 3
     assert trm.RecMetricCollection([metric], accumulators=[groups]).groups == ("a",)
 
@@ -157,15 +140,6 @@ def test_writing_to_results_of_a_collection_changes_no_result(name):
         result.fill_(9)
 
     assert numbers(results()) == before
-
-
-def test_a_row_of_weight_0_is_neither_skipped_nor_tied():
-    metric = trm.HR(2)
-    scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3]])
-    metric.update(scores, torch.tensor([0, 0, -1, -1]), weights=torch.tensor([1.0, 0.0, 1.0, 0.0]))
-    metric.compute()
-
-    assert (metric.num_users, metric.num_skipped, metric.num_tied) == (1, 1, 1)
 
 
 def test_rows_are_counted_in_int64_where_a_device_has_no_float64(monkeypatch):
@@ -291,7 +265,6 @@ def test_sync_takes_the_group_and_the_function_that_it_is_given_in_place_of_the_
 
 
 def test_a_function_of_ones_own_says_what_all_processes_have_where_torch_has_no_process_group():
-    """`dist_sync_fn` alone, as in torchmetrics."""
     metric = trm.MRR(
         dist_sync_fn=lambda tensor, group=None: [tensor, tensor, tensor], distributed_available_fn=lambda: True
     )
