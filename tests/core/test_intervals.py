@@ -51,14 +51,11 @@ def error_of(values):
     return (values.std() / len(values) ** 0.5).item()
 
 
-def test_rows_of_0_and_1_have_wilsons_interval_of_a_row_less():
-    """Their standard error divides by n - 1."""
+def test_rows_of_0_and_1_have_wilsons_interval_of_a_row_less_and_equal_rows_of_all_rows():
+    """Standard errors divide by n - 1; that of equal rows is 0, and their spread unknown."""
     values = (torch.arange(80) % 5 == 0).double()
 
     assert interval(0.2, error_of(values), 80) == wilson(0.2, 79, stats.t.ppf(0.975, 79))
-
-
-def test_equal_rows_of_unknown_spread_have_wilsons_interval_or_none_by_student():
     assert interval(0.5, 0, 10) == wilson(0.5, 10, stats.t.ppf(0.975, 9))
     assert interval(0.5, 0, 10, method="student") == (0.5, 0.5)
 
@@ -101,15 +98,11 @@ def test_students_interval_ends_at_the_one_bound_that_is_known(bounds, options, 
     assert interval(1.0, 1.0, 12, bounds, **options) == pytest.approx(expected)
 
 
-def test_intervals_of_means_of_0_and_1_have_no_row_less():
-    assert interval(0, 0, 200) == pytest.approx((0, 0.0191), abs=5e-5)
-    assert interval(1, 0, 200) == pytest.approx((0.9809, 1), abs=5e-5)
-
-
-def test_the_interval_jumps_at_the_first_hit_as_is_documented():
-    """From 0.0191 of no hit."""
+def test_the_interval_of_a_mean_of_0_or_1_jumps_at_the_first_hit_as_is_documented():
     one_hit = torch.tensor([0.1] + [0] * 199, dtype=torch.float64)
 
+    assert interval(0, 0, 200) == pytest.approx((0, 0.0191), abs=5e-5)
+    assert interval(1, 0, 200) == pytest.approx((0.9809, 1), abs=5e-5)
     assert interval(one_hit.mean().item(), error_of(one_hit), 200)[1] == pytest.approx(0.003, abs=5e-4)
 
 

@@ -1,5 +1,7 @@
 """State dicts: states are loaded whole or not at all, and nothing is shared with what they were loaded from."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 import torchmetrics
@@ -82,25 +84,17 @@ def test_a_field_of_a_file_that_is_not_the_one_that_was_saved_is_refused(thing, 
         kind.load(path)
 
 
-def loaded_or_none(path):
-    """Return users' ids, items' ids, items and values of saved interactions, or None where they are refused."""
-    try:
-        loaded = trm.Interactions.load(path)
-    except ValueError:
-        return None
-    return loaded.user_ids, loaded.item_ids, loaded.items.tolist(), loaded.values.tolist()
-
-
 def test_a_file_with_a_wrong_bit_is_refused_or_the_bit_belongs_to_nothing_that_is_read(tmp_path):
-    path = tmp_path / "file"
+    path, loaded = tmp_path / "file", []
     GRAPH.save(path)
-    saved, results = path.read_bytes(), []
+    saved = path.read_bytes()
     for place in range(0, len(saved), len(saved) // 200):
         path.write_bytes(saved[:place] + bytes([saved[place] ^ 16]) + saved[place + 1 :])
-        results.append(loaded_or_none(path))
+        with suppress(ValueError):
+            loaded.append(trm.Interactions.load(path))
 
-    assert results.count(None) > 100
-    assert all(loaded == (TEXT, WHOLE, [0, 0, 1], [1, 2, 3]) for loaded in results if loaded is not None)
+    assert all((each.user_ids, each.item_ids) == (GRAPH.user_ids, GRAPH.item_ids) for each in loaded)
+    assert all(torch.equal(each.items, GRAPH.items) and torch.equal(each.values, GRAPH.values) for each in loaded)
 
 
 def test_a_file_that_was_cut_short_is_refused_by_its_path(tmp_path):

@@ -1,8 +1,6 @@
 """A user's own metric, five lines as in the documentation, works wherever ours do and equals a plain Python loop."""
 
 import math
-import pickle
-from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -35,15 +33,6 @@ def test_a_metric_of_ones_own_is_the_mean_over_users_with_a_relevant_item(device
 
     assert metric.compute().item() == pytest.approx(RBP_2)
     assert (metric.num_users, metric.num_skipped) == (3, 1)
-
-
-@pytest.mark.parametrize("copy", [trm.HR.clone, deepcopy, lambda metric: pickle.loads(pickle.dumps(metric))])
-def test_a_metric_of_ones_own_is_copied(copy):
-    metric = RBP(2, p=0.5)
-    metric.update(SCORES, TARGET)
-    other = copy(metric)
-
-    assert (other.compute().item(), other.label) == (pytest.approx(RBP_2), "RBP-p0_5@2")
 
 
 class FirstPlace(trm.RankingMetric):
@@ -113,12 +102,9 @@ class Heavy(trm.NDCG):
     weights = staticmethod(lambda ranking: ranking.num_relevant)
 
 
-EQUAL_LABELS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("metric", "other"), [(Logged(2, head="log"), Logged(2, tail="log")), (trm.NDCG(2), Heavy(2))], ids=str
 )
-
-
-@EQUAL_LABELS
 def test_metrics_of_equal_labels_keep_their_values_in_a_collection_of_torchmetrics(metric, other):
     """Which merges equal states after a first batch."""
     together, alone = MetricCollection({"one": metric.clone(), "other": other.clone()}), (metric.clone(), other.clone())
@@ -127,12 +113,6 @@ def test_metrics_of_equal_labels_keep_their_values_in_a_collection_of_torchmetri
             metrics.update(SCORES, target)
 
     assert list(together.compute().values()) == [each.compute() for each in alone]
-
-
-@EQUAL_LABELS
-def test_states_of_equal_labels_are_not_merged(metric, other):
-    with pytest.raises(ValueError, match="merges states named"):
-        metric.clone().merge_state(other.clone())
 
 
 class FirstAtLast(trm.MRR):

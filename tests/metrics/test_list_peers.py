@@ -4,6 +4,7 @@ Comparisons with a package that is not installed are skipped.
 """
 
 import importlib
+import itertools
 import math
 import warnings
 from dataclasses import replace
@@ -33,7 +34,8 @@ VECTORS = _some(ITEMS, 3).double() - 0.3
 CATALOGUE = trm.Catalogue.from_interactions(TRAIN, categories=GENRE, embeddings=VECTORS)
 SHORT = [items[: 1 + user % 4] for user, items in enumerate(LISTS.tolist())]  # of 1 to 4 items
 FULL = LISTS.tolist()
-FULL_AND_SHORT = pytest.mark.parametrize("lists", [FULL, SHORT], ids=["full", "short"])
+NAMES = [f"{name}-{k}" for name in ("full", "short") for k in K]
+LISTS_AND_K = pytest.mark.parametrize(("lists", "k"), [*itertools.product((FULL, SHORT), K)], ids=NAMES)
 EACH_K = pytest.mark.parametrize("k", K)
 NAMED = {"ids": lambda part: part if isinstance(part, str) else ""}
 
@@ -126,8 +128,7 @@ def rectools(name, lists, k, *given, **options):
     return metric.calc_per_user(log_of(lists), **{argument: tables[argument] for argument in given}).tolist()
 
 
-@EACH_K
-@FULL_AND_SHORT
+@LISTS_AND_K
 @pytest.mark.parametrize(
     ("formula", "name", "given"),
     [
@@ -144,8 +145,7 @@ def test_rectools_has_our_values(formula, name, given, lists, k):
     assert sum(values) > 0
 
 
-@EACH_K
-@FULL_AND_SHORT
+@LISTS_AND_K
 def test_rectools_coverage_is_ours_and_its_sufficiency_1_minus_our_missing_share(lists, k):
     coverage = peer("rectools.metrics", "CatalogCoverage")(k=k, normalize=True).calc(log_of(lists), range(ITEMS))
     sufficient = rectools("SufficientReco", lists, k, deep=True)
@@ -154,8 +154,7 @@ def test_rectools_coverage_is_ours_and_its_sufficiency_1_minus_our_missing_share
     assert rows(functional.missing, k, lists) == near([1 - share for share in sufficient])
 
 
-@EACH_K
-@FULL_AND_SHORT
+@LISTS_AND_K
 def test_rectools_diversity_of_two_genres_is_twice_ours_and_0_where_ours_is_nan(lists, k):
     """Its Hamming distance counts both one-hot columns."""
     one_hot = peer("pandas").DataFrame(torch.nn.functional.one_hot(GENRE).numpy(), index=range(ITEMS))
@@ -195,15 +194,13 @@ def over_k(values, lists, k):
     return [value * min(len(items), k) / k for value, items in zip(values, lists, strict=True)]
 
 
-@EACH_K
-@FULL_AND_SHORT
+@LISTS_AND_K
 def test_replays_surprisal_is_our_normalised_novelty_over_k(lists, k):
     novelty = rows(functional.novelty, k, lists, catalogue=CATALOGUE, normalize=True)
     assert over_k(novelty, lists, k) == near(replay("Surprisal", lists, k, train_dict()))
 
 
-@EACH_K
-@FULL_AND_SHORT
+@LISTS_AND_K
 def test_replays_diversity_is_our_share_of_categories_over_k(lists, k):
     frame = log_of(lists).assign(category_id=lambda log: log["item_id"].map(GENRE.tolist().__getitem__))
     metrics = peer("replay.metrics")
@@ -293,8 +290,7 @@ def lenskit(name, k, lists, **options):
     return metric.global_aggregate([metric.compute_list_data(items(each, ordered=True), None) for each in lists])
 
 
-@EACH_K
-@FULL_AND_SHORT
+@LISTS_AND_K
 def test_lenskits_gini_of_lists_is_ours_and_that_of_exposure_with_ndcgs_weight_in_float32(lists, k):
     peer("lenskit.metrics.ranking")
     weight = importlib.import_module("lenskit.metrics.ranking._weighting").LogRankWeight(offset=1)

@@ -392,17 +392,14 @@ NO_ITEM = {  # values at k = 1, 2, 3, 4 of a list with no item, item 0, no item 
 ONE_HOT = trm.Catalogue(6, popularity=tensor([8, 4, 2, 2, 1, 0]), num_users=8, categories=tensor([0, 0, 1, 1, 1, 0]))
 
 
-def list_with_ranks_that_hold_no_item():
-    listed = ListedItems(tensor([[-1, 0, -1, 3]]), tensor([[0, 3]]), history=tensor([[3]]))
-    return replace(ranking([[0]], relevant=[[0, 3]]), lists=listed)
-
-
 @pytest.mark.parametrize(("formula", "values"), NO_ITEM.items(), ids=lambda part: getattr(part, "__name__", ""))
 def test_a_rank_that_holds_no_item_counts_as_a_rank_and_in_no_mean_over_items(formula, values):
     """An invalid code leaves such a rank."""
+    listed = ListedItems(tensor([[-1, 0, -1, 3]]), tensor([[0, 3]]), history=tensor([[3]]))
+    lists = replace(ranking([[0]], relevant=[[0, 3]]), lists=listed)
     given = {} if formula in (functional.missing, functional.seen) else {"catalogue": ONE_HOT}
 
-    assert formula(list_with_ranks_that_hold_no_item(), (1, 2, 3, 4), **given)[:, 0].tolist() == near(values)
+    assert formula(lists, (1, 2, 3, 4), **given)[:, 0].tolist() == near(values)
 
 
 READS = {

@@ -149,16 +149,6 @@ def test_row_weights_of_auroc_count_items_from_the_grade_on():
     assert metric.compute().item() == pytest.approx((2 * 2 / 6 + 1 * 1) / 3)
 
 
-def test_a_metric_of_ones_own_counts_from_the_grade_on():
-    class Found(trm.RankingMetric):
-        formula = staticmethod(lambda ranking, k: ranking.num_hits(k))
-
-    metric = Found(3, relevant_from=2)
-    metric.update(SCORES, GRADES)
-
-    assert metric.compute() == 1
-
-
 FROM_2 = {"k": 4, "relevant_from": 2}
 IDS, JUDGEMENTS = [0, 2, 3], {"q": {"a": 1, "c": 3, "d": 2}}  # of the grades above 0
 
