@@ -51,7 +51,7 @@ def error_of(values):
     return (values.std() / len(values) ** 0.5).item()
 
 
-def test_rows_of_0_and_1_have_wilsons_interval_of_a_row_less_and_equal_rows_of_all_rows():
+def test_rows_of_0_and_1_have_wilsons_interval():
     """Standard errors divide by n - 1; that of equal rows is 0, and their spread unknown."""
     values = (torch.arange(80) % 5 == 0).double()
 

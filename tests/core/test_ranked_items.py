@@ -223,7 +223,7 @@ def test_tie_groups_are_kept_in_pickles_and_by_within(depth):
     assert ranking.within(2).ranks.tolist() == [[math.inf, math.inf]]
 
 
-def test_ranks_are_realistic_and_a_metric_that_was_asked_for_expected_values_refuses_them():
+def test_ranks_are_realistic_and_refused_by_a_metric_of_expected_values():
     ranks = trm.get_topk_ranks(torch.zeros(1, 5), torch.tensor([2]), 5)  # rank 3
 
     assert (ranks.ties, trm.HR(2)(ranks)) == ("realistic", 0)

@@ -10,7 +10,7 @@ import torchrecmetrics as trm
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
 
 
-def test_a_cut_takes_the_ranks_of_relevant_and_penalised_items_and_leaves_their_number_and_gains():
+def test_a_cut_takes_ranks_and_leaves_the_number_of_items_and_their_gains():
     ranking = trm.Scores(SCORES, torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]])).ranking()
     cut = ranking.within(2)
 

@@ -179,7 +179,7 @@ def test_nothing_is_merged_or_loaded_between_sync_and_unsync(change, monkeypatch
     assert not any(state.any() for state in tensors(metric))
 
 
-def test_values_of_a_collection_that_are_updated_in_another_order_add_each_batch_once():
+def test_values_that_are_updated_in_another_order_add_each_batch_once():
     outer = torchmetrics.MetricCollection(dict(trm.RecMetricCollection("HR", k=[5, 10]).items()))
     outer.update(torch.tensor([3]), depth=10)
 

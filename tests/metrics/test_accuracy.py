@@ -257,7 +257,7 @@ def test_auroc_weighted_by_relevant_items_does_not_count_rows_without_one():
     assert metric.num_users == 0
 
 
-def test_rows_are_counted_as_averaged_empty_unreachable_and_tied_but_for_those_of_weight_0():
+def test_rows_with_a_weight_are_counted_as_averaged_empty_unreachable_and_tied():
     plain, tied, unreachable = [0.1, 0.2, 0.3], [0.1, 0.1, 0.3], [-INF, 0.2, 0.3]
     scores = torch.tensor([plain, tied, unreachable, plain, tied, plain])
     metric = trm.MRR()
@@ -421,7 +421,7 @@ def test_a_ranking_that_lacks_what_a_metric_reads_is_refused(metric, batch, mess
 
 
 @pytest.mark.parametrize("option", [{"ties": "pessimistic"}, {"padding_idx": 0}, {"overlap": "keep"}], ids=str)
-def test_a_ranking_made_with_another_option_than_the_metrics_is_refused_but_a_default_takes_any(option):
+def test_a_ranking_made_with_another_option_is_refused_but_a_default_takes_any(option):
     trm.HR(1).update(rank_scores(SCORES, TARGET, **option))
 
     with pytest.raises(ValueError, match="but the ranking was made with"):
@@ -439,7 +439,7 @@ def test_a_ranking_made_with_another_option_than_the_metrics_is_refused_but_a_de
     ],
     ids=lambda part: getattr(part, "label", ""),
 )
-def test_relevant_items_count_beyond_the_columns_that_a_cut_off_reads_or_in_no_list(metric, of_ranks, of_list):
+def test_relevant_items_count_beyond_a_cut_off_or_in_no_list(metric, of_ranks, of_list):
     ranks = torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]])  # R = 5 and R = 3, in any order
     lists = trm.Lists(torch.tensor([[9, 8]]), torch.tensor([[9, 1, 2, 3, 4]]))  # R = 5
 

@@ -21,7 +21,7 @@ from torchrecmetrics import functional
 @pytest.mark.parametrize(
     ("form", "functions", "files"), [("scores, T = 1", 80, 15), ("scores, T = 20", 90, 16), ("ranks", 69, 11)]
 )
-def test_18_metrics_enter_few_functions_in_few_files_and_reach_the_device_few_times(form, functions, files):
+def test_18_metrics_enter_few_functions_and_reach_the_device_few_times(form, functions, files):
     """Functions of an update and of `compute`."""
     entered, names = update_and_compute(*batches()[form]), device_calls(*batches()[form])
 
@@ -152,7 +152,7 @@ def out_of_memory_at_any_call(run, step=1):
 @pytest.mark.parametrize("call", ["update", "forward"])
 @pytest.mark.parametrize("earlier", [[], [torch.arange(0, 5)]], ids=["first", "second"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_batch_that_runs_out_of_memory_leaves_every_state_and_counts_once_when_repeated(case, earlier, call):
+def test_a_batch_that_runs_out_of_memory_changes_nothing_and_can_be_repeated(case, earlier, call):
     """A nightly run tries every call, another one every third."""
     rows = torch.arange(5, 12)
     metrics, (args, kwargs) = updated(case, *earlier), CASES[case][1](rows)
@@ -166,7 +166,7 @@ def test_a_batch_that_runs_out_of_memory_leaves_every_state_and_counts_once_when
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_compute_that_runs_out_of_memory_changes_nothing_and_gives_the_value_when_it_is_called_again(case):
+def test_a_compute_that_runs_out_of_memory_changes_nothing_and_can_be_repeated(case):
     metrics = updated(case, torch.arange(12))
     before = snapshot(metrics)
     unchanged = [same(snapshot(metrics), before) for _ in out_of_memory_at_any_call(metrics.compute)]

@@ -39,7 +39,7 @@ def test_parity_is_the_spread_of_listed_shares_of_the_items_that_users_had_not()
     assert metric.compute().item() == pytest.approx(pstdev(rates) / fmean(rates))
 
 
-def test_opportunity_is_the_spread_of_listed_shares_of_relevant_items_of_the_catalogue():
+def test_opportunity_is_the_spread_of_listed_shares_of_relevant_items():
     metric = trm.EqualOpportunity(2, of="categories", catalogue=FOUR_ITEMS)
     metric.update(trm.Lists(torch.tensor([[0, 2], [1, 3]]), torch.tensor([[0, 1, 9], [3, 2, 0]])))
     rates = 1 / (2 + 1), 1 / (0 + 2)  # item 9 belongs to no group

@@ -38,7 +38,7 @@ SCORES = torch.tensor(
 TARGET = torch.tensor([[2, -1], [4, 1], [-1, -1]])
 
 
-def test_excluded_padding_repeated_and_empty_entries_leave_a_list_and_later_items_move_up():
+def test_entries_that_are_no_items_leave_a_list_and_later_items_move_up():
     lists, excluded = torch.tensor([[7, 3, 7, 9, -1], [4, -1, 8, 0, 2]]), torch.tensor([[3], [2]])
     ranking = trm.Lists(lists, torch.tensor([[9], [8]]), exclude=excluded, duplicates="first").ranking(padding_idx=0)
 
@@ -290,7 +290,7 @@ THREE_ITEMS = Catalogue.from_interactions(
 TRUTH = {"user": ["al", "bo"], "item": ["y", "w"]}
 
 
-def test_items_of_lists_are_looked_up_by_id_in_the_catalogue_though_the_ground_truth_lacks_them():
+def test_items_of_lists_are_looked_up_in_the_catalogue():
     lists = {"al": ["y", "x"], "bo": ["z", "y"]}
     result = trm.evaluate_lists(["AveragePopularity", "Seen", "HR"], lists, target=TRUTH, k=2, catalogue=THREE_ITEMS)
 

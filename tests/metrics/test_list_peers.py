@@ -245,7 +245,7 @@ def test_juritys_cosine_distances_within_lists_and_between_full_lists_are_ours(k
     assert ours(trm.Personalization(k, catalogue=CATALOGUE)) == near(jurity("InterListDiversity", FULL, k))
 
 
-def test_jurity_takes_the_cosine_of_items_genre_shares_and_we_their_product():
+def test_jurity_takes_the_cosine_of_genre_shares_and_we_their_product():
     shares = tensor([[1.0, 0], [0.5, 0.5]]).double().repeat(ITEMS // 2, 1)
     catalogue, lists = trm.Catalogue(ITEMS, categories=shares), [[0, 1]] * USERS
 
@@ -253,7 +253,7 @@ def test_jurity_takes_the_cosine_of_items_genre_shares_and_we_their_product():
     assert jurity("IntraListDiversity", lists, 2, features(shares)) == near(1 - math.sqrt(0.5))
 
 
-def test_jurity_takes_the_cosine_of_lists_of_4_items_and_1_and_we_what_they_could_share():
+def test_jurity_takes_the_cosine_of_lists_of_unequal_lengths():
     lists = tensor([[0, 1, 2, 3], [2, -1, -1, -1]])
 
     assert trm.Personalization(4, catalogue=CATALOGUE)(trm.Lists(lists)) == 1 - 1 / 1
@@ -291,7 +291,7 @@ def lenskit(name, k, lists, **options):
 
 
 @LISTS_AND_K
-def test_lenskits_gini_of_lists_is_ours_and_that_of_exposure_with_ndcgs_weight_in_float32(lists, k):
+def test_lenskits_gini_of_lists_and_of_exposure_is_ours(lists, k):
     peer("lenskit.metrics.ranking")
     weight = importlib.import_module("lenskit.metrics.ranking._weighting").LogRankWeight(offset=1)
     exposure = lenskit("ExposureGini", k, lists, weight=weight)

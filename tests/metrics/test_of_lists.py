@@ -84,7 +84,7 @@ WITHOUT_CATALOGUE = (trm.Seen, trm.Repeats, trm.Missing, trm.Invalid)
 
 
 @pytest.mark.parametrize(("metric", "rows"), ROWS.items(), ids=lambda part: getattr(part, "label", ""))
-def test_each_list_has_the_value_worked_out_by_hand_and_the_mean_is_over_those(metric, rows, device):
+def test_each_list_has_the_value_worked_out_by_hand(metric, rows, device):
     metrics = trm.RecMetricCollection([metric], catalogue=CATALOGUE, accumulators=[trm.KeptRows()]).to(device)
     metrics.update(ranking(LISTS, HISTORY, RELEVANT, device))
 
@@ -239,7 +239,7 @@ OVER_LISTS = {
 
 @settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.integers(1, 12))
-def test_all_lists_together_have_the_value_of_plain_python_whatever_their_order_and_batches(world, k):
+def test_all_lists_together_have_the_value_of_plain_python_in_any_batches(world, k):
     lists, size = world["lists"], len(world["popularity"])
     catalogue = catalogue_of(world)
     metrics = trm.RecMetricCollection({cls.__name__: cls(k, catalogue=catalogue) for cls in OVER_LISTS})

@@ -98,7 +98,7 @@ def of_ranks(metric, rows, known):
     metric.update(trm.Ranks(torch.tensor(ranks), complete=True, num_ranked=torch.tensor(candidates, dtype=torch.int64)))
 
 
-def test_a_row_of_weight_2_counts_twice_and_groups_have_values_of_their_own_but_for_the_median():
+def test_weights_and_groups_count_but_in_the_median():
     metrics = trm.RecMetricCollection(["AMR", "MeanRank", "MedianRank"], accumulators=[trm.ByGroup("head", "tail")])
     ranks = trm.Ranks(torch.tensor([1, 4, 2]), complete=True, num_ranked=torch.tensor([3, 5, 9]))  # mean ranks 2, 3, 5
     metrics.update(ranks, weights=torch.tensor([1.0, 2.0, 1.0]), groups=torch.tensor([0, 0, 1]))
@@ -210,7 +210,7 @@ TARGET = torch.tensor([2, 1, 1, 0])  # ranks 2, none, 2, none among no candidate
         ("AdjustedHR@1", ((0 - 1 / 3) * 2 + (0 - 1 / 2)) / (2 / 3 * 2 + 1 / 2), 3),
     ],
 )
-def test_an_unreachable_item_has_rank_inf_and_a_row_without_candidates_no_adjusted_value(name, value, num_users):
+def test_an_unreachable_item_has_rank_inf_and_a_row_without_candidates_no_value(name, value, num_users):
     metrics = trm.RecMetricCollection([name])
     for rows in (slice(0, 3), slice(3, 4)):
         metrics.update(GAPS[rows], TARGET[rows])

@@ -78,7 +78,7 @@ def test_values_computed_beside_updates_of_another_thread_are_of_one_moment(requ
     assert metrics["Recall@1"].num_users == len(metrics.rows) == batches.numel()
 
 
-def test_a_result_is_of_its_own_compute_although_an_update_of_another_thread_follows_it():
+def test_a_result_is_of_its_own_compute_beside_updates_of_another_thread():
     metrics = collection()
     metrics.update(SCORES, TARGET)
     compute_results = metrics.evaluator.compute_results
@@ -189,7 +189,7 @@ def state_of_everything(name):
 
 
 @pytest.mark.parametrize(("name", "place", "value"), DAMAGES.values(), ids=DAMAGES)
-def test_a_state_that_no_batches_can_give_is_refused_and_the_metric_stays_as_it_was(name, place, value):
+def test_a_state_that_no_batches_can_give_is_refused_and_changes_nothing(name, place, value):
     metrics, (damaged, key) = with_everything(), state_of_everything(name)
     before = snapshot(metrics)
     tensor = damaged[key][0] if isinstance(damaged[key], list) else damaged[key]
@@ -202,7 +202,7 @@ def test_a_state_that_no_batches_can_give_is_refused_and_the_metric_stays_as_it_
 
 
 @pytest.mark.parametrize("sizes", [torch.tensor([3, 3]), torch.zeros(1), "x", None])
-def test_sizes_of_slots_of_another_shape_or_type_are_refused_and_the_window_stays_as_it_was(sizes):
+def test_sizes_of_slots_of_another_shape_or_type_are_refused(sizes):
     metrics, (damaged, key) = with_everything(), state_of_everything("sizes")
     before = snapshot(metrics)
     damaged[key] = sizes
@@ -257,14 +257,14 @@ def synchronised_by(rank, world_size):
     return values, calls == [groups[rank]] * len(calls), len(calls)
 
 
-def test_sync_takes_the_group_and_the_function_that_it_is_given_in_place_of_the_metrics_own(processes):
+def test_sync_takes_the_group_and_the_function_that_it_is_given(processes):
     first, second = processes.run(synchronised_by, 2)
 
     assert first == ([(1.0, 10), (1.0, 20)], True, 2)
     assert second == ([(0.0, 10), (0.0, 20)], True, 2)
 
 
-def test_a_function_of_ones_own_says_what_all_processes_have_where_torch_has_no_process_group():
+def test_a_sync_function_alone_says_what_all_processes_have():
     metric = trm.MRR(
         dist_sync_fn=lambda tensor, group=None: [tensor, tensor, tensor], distributed_available_fn=lambda: True
     )
