@@ -204,8 +204,6 @@ class _Entries(NamedTuple):
             if targets.kept is not None:
                 removed = removed & ~rowwise_isin(ids, sort_rows(torch.where(targets.kept, targets.ids, -1)))
             stays = stays & ~removed
-        if options.padding_idx is not None:
-            stays = stays & (ids != options.padding_idx)
         return cls(ids=ids, is_item=is_item, stays=stays, repeated=repeated, ranks=stays.cumsum(1))
 
     def counts(self, targets: Targets, scores: Tensor | None, checks: Checks) -> TargetCounts:
