@@ -51,15 +51,13 @@ def test_a_dtensor_is_refused_and_its_cures_give_the_value(processes, world_size
 @pytest.mark.parametrize(
     ("call", "name", "ours"),
     [
-        (trm.get_topk_ranks, "pred_scores", "scores"),
-        (trm.get_topk_ranks, "preds", "scores"),
-        (trm.get_topk_ranks, "y_true", "target"),
-        (trm.get_topk_ranks, "top_k", "k"),
-        (trm.get_topk_ranks, "topk", "k"),
-        (trm.HR(1).update, "pred_scores", "scores"),
-        (trm.HR(1).update, "preds", "scores"),
-        (trm.HR(1).update, "y_true", "target"),
-        *((metric, name, "k") for metric in (trm.MRR, trm.HR, trm.Seen) for name in ("top_k", "topk")),
+        *(
+            (call, name, "scores")
+            for call in (trm.get_topk_ranks, trm.HR(1).update)
+            for name in ("pred_scores", "preds")
+        ),
+        *((call, "y_true", "target") for call in (trm.get_topk_ranks, trm.HR(1).update)),
+        *((call, name, "k") for call in (trm.get_topk_ranks, trm.MRR, trm.HR, trm.Seen) for name in ("top_k", "topk")),
     ],
 )
 def test_a_name_of_another_library_is_refused_with_ours(call, name, ours):
@@ -159,11 +157,6 @@ def test_columns_of_accumulators_may_be_arrays():
     assert numbers(metrics.compute()) == {"HR@1": 1 / 2, "HR@1/a": 1, "HR@1/b": 0}
 
 
-def test_an_array_of_ranks_is_refused_until_its_depth_is_given():
-    with pytest.raises(ValueError, match=r"the depth of these ranks is unknown.*: pass depth=10"):
-        mean_reciprocal_rank(TARGET.numpy())
-
-
 CALLS = {
     "scores": lambda array: trm.MRR(9).update(array, TARGET),
     "target": lambda array: trm.MRR(9).update(SCORES, array),
@@ -244,10 +237,6 @@ def test_a_frame_is_no_input_though_it_has_a_method_rank():
 def test_cures_for_other_forms_of_scores_give_the_value(arguments):
     """Item 2 of row 0 has rank 2, item 0 of row 1 rank 1."""
     assert mean_reciprocal_rank(*arguments) == (1 / 2 + 1) / 2
-
-
-def test_entries_of_sessions_are_an_input():
-    assert mean_reciprocal_rank(trm.Sessions(*ENTRIES)) == 1  # session 1 has no relevant item
 
 
 @pytest.mark.parametrize(

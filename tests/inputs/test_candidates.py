@@ -94,11 +94,7 @@ SCORES = torch.rand(2, 3)
         ({"items": torch.rand(3)}, TypeError, "candidates must hold int64"),
         ({"items": torch.arange(3, device="meta")}, ValueError, "candidates is on meta"),
         ({"target": SCORES > 0.5}, ValueError, r"more items than the 3 ids of a row, .* with scores as Scores\(scores"),
-        (
-            {"target": torch.ones(2, 5), "items": tensor([4, 5, -1])},
-            ValueError,
-            "2 of 2 rows .*: row 0 has 5 of 5 items",
-        ),
+        ({"target": torch.ones(2, 5), "items": tensor([4, 5, -1])}, ValueError, "2 of 2 .*: row 0 has 5 of 5 items"),
         ({"target": None}, TypeError, "target must be a tensor, got NoneType"),
         ({"exclude": SCORES > 0.5}, TypeError, "a bool could mean items or columns"),
         ({"exclude": torch.zeros(3, 1, dtype=torch.int64)}, ValueError, r"exclude ids must be \[2\] or \[2, H\]"),

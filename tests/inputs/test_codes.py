@@ -171,14 +171,6 @@ def test_lists_hold_the_items_that_stay_and_relevant_ones_among_them(problem, op
     assert {*items} & {*ranking.relevant_items[0].tolist()} - {-1} == {*listed[:depth]} & relevant
 
 
-def test_entries_are_beams_and_some_of_them_repeats():
-    beams = tensor([[[0, 0], [1, 1], [0, 0], [-1, -1]]])
-    ranking = trm.SemanticIds(tensor([[0, 0]])).beams(beams, tensor([0])).ranking(4, items=True)
-
-    assert ranking.entries.tolist() == [[True, True, True, False]]
-    assert ranking.repeated.tolist() == [[False, False, True, False]]
-
-
 @pytest.mark.filterwarnings("ignore:no row to average over")
 @settings(max_examples=examples(60), deadline=None)
 @given(rows=st.lists(st.lists(st.sampled_from(CODES), max_size=5), min_size=1, max_size=4), k=st.integers(1, 6))
@@ -388,9 +380,9 @@ NO_TARGET = {"target": None}
         ({"target_codes": BEAMS[:, 0]}, {}, "give either target, item row numbers, or target_codes"),
         (NO_TARGET | {"target_codes": BEAMS[0]}, {}, r"target_codes must be \[1, 2\], got \[2, 2\]"),
         (
-            NO_TARGET | {"target_codes": BEAMS[:, 0], "exclude": tensor([[0]])},
+            NO_TARGET | {"target_codes": BEAMS[:, 0], "exclude": BEAMS[0]},
             {},
-            "exclude= needs target= .* target_codes= names no items",
+            "exclude= needs target= .* names no items",
         ),
         ({"shared": "all"}, {}, "shared must be one of"),
         ({"prefix": 3}, {}, "prefix must be 1 to 2 levels, got 3"),

@@ -170,20 +170,6 @@ def test_rows_whose_relevant_items_are_excluded_are_bad_rows(form, ids_at_once):
     assert ranking.rows.valid.tolist() == [not {*target} & {*out} for target, out in rows]
 
 
-@pytest.mark.parametrize("case", [case for case in WHOLE_CASES if not case.graded])
-@each(FORMS)
-def test_topk_ranks_are_those_of_plain_python_rounded_up(form, case, ids_at_once):
-    """Ranks beyond k, and targets that are no candidates, are k + 1 = 4; padding is 0."""
-    exclude, excluded = FORMS[form]
-    ranks = trm.get_topk_ranks(SCORES, TARGET, 3, exclude=exclude, **case.options)
-    plain, expected = plain_facts(case, excluded, SCORES.tolist()), []
-    for hits, num_relevant in zip(plain["hits"], plain["num_relevant"], strict=True):
-        places = sorted(min(4, math.ceil(rank)) for rank, _ in hits)
-        expected.append([0] * (3 - num_relevant) + places + [4] * (num_relevant - len(hits)))
-
-    assert ranks.sort(1).values.tolist() == expected
-
-
 @each([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
 @pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 4, ITEMS)])
 def test_pieces_of_columns_rank_as_whole_rows(form, borders, ids_at_once):
@@ -254,14 +240,6 @@ def test_codes_that_no_items_share_rank_as_lists_of_the_items(shared, form, ids_
         expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
 
     assert found == expected
-
-
-def test_an_id_beyond_the_last_item_excludes_nothing_where_it_cannot_raise():
-    batch = trm.Scores(torch.rand(2, 4), tensor([0, 0]), exclude=tensor([[1, 4], [2, 3]]))
-    ranking = batch.ranking(validate_args="deferred")
-
-    assert ranking.rows.valid.tolist() == [False, True]
-    assert ranking.num_ranked.tolist() == [4 - 1, 4 - 2]
 
 
 @pytest.mark.parametrize("exclude", [tensor([True, False]), tensor([[True, False]]), (tensor([0]), tensor([True] * 2))])
@@ -356,21 +334,16 @@ def test_a_history_of_two_items_in_a_catalogue_of_two_is_taken():
 
 
 ITEM_1_IS_EXCLUDED = {"target": tensor([[0, 1]]), "gains": tensor([[1.0, -1.0]]), "exclude": tensor([[1]])}
-EQUAL_SCORES, ITEMS_1_0 = torch.zeros(1, 2), tensor([[1, 0]])
+ITEM_1_IS_EXCLUDED["complete"] = True
 THREE_OF_ONE_CODE, LAST_TWO_OF_ONE_CODE = trm.SemanticIds(tensor([[0]] * 3)), trm.SemanticIds(tensor([[1], [0], [0]]))
-OWN_CODES, CODE_0 = trm.SemanticIds(tensor([[0], [1]])), tensor([[[0]]])
 DCG_OF_INPUTS = {
-    "scores": (trm.Scores(EQUAL_SCORES, **ITEM_1_IS_EXCLUDED), 1),
-    "lists": (trm.Lists(ITEMS_1_0, **ITEM_1_IS_EXCLUDED, complete=True), 1),
-    "lists with scores": (trm.Lists(ITEMS_1_0, **ITEM_1_IS_EXCLUDED, scores=EQUAL_SCORES, complete=True), 1),
-    "candidates": (trm.Candidates(EQUAL_SCORES, items=ITEMS_1_0[0], **ITEM_1_IS_EXCLUDED), 1),
-    "codes": (OWN_CODES.beams(ITEMS_1_0[..., None], **ITEM_1_IS_EXCLUDED, complete=True), 1),
+    "equal scores": (trm.Lists(tensor([[1, 0]]), **ITEM_1_IS_EXCLUDED, scores=torch.zeros(1, 2)), 1),
     # items 0 and 2 are left, in either order
-    "tied items": (THREE_OF_ONE_CODE.beams(CODE_0, **ITEM_1_IS_EXCLUDED, complete=True), (1 + 1 / math.log2(3)) / 2),
-    "first items": (THREE_OF_ONE_CODE.beams(CODE_0, **ITEM_1_IS_EXCLUDED, shared="first", complete=True), 1),
+    "tied items": (THREE_OF_ONE_CODE.beams(tensor([[[0]]]), **ITEM_1_IS_EXCLUDED), (1 + 1 / math.log2(3)) / 2),
+    "first items": (THREE_OF_ONE_CODE.beams(tensor([[[0]]]), **ITEM_1_IS_EXCLUDED, shared="first"), 1),
     # the code of items 1 and 2 stays before that of item 0
     "compared codes": (
-        LAST_TWO_OF_ONE_CODE.beams(tensor([[[0], [1]]]), **ITEM_1_IS_EXCLUDED, shared="code", complete=True),
+        LAST_TWO_OF_ONE_CODE.beams(tensor([[[0], [1]]]), **ITEM_1_IS_EXCLUDED, shared="code"),
         1 / math.log2(3),
     ),
 }

@@ -56,23 +56,17 @@ def test_whole_lists_with_scores_have_the_values_of_these_scores(ties, graded, b
     assert lists.tied.tolist() == whole.tied.tolist()
 
 
-FIVE_EQUAL_AND_TWO = {
-    "padded": trm.Lists(
-        tensor([[4, 2, 7, 1, 0], [3, 5, -1, -1, -1]]),
-        tensor([7, 5]),
-        scores=tensor([[1.0, 1, 1, 1, 1], [0.5, 0.5, 9, INF, -INF]]),  # those beside padding are not read
-    ),
-    "jagged": trm.Lists(
-        (tensor([4, 2, 7, 1, 0, 3, 5]), tensor([0, 5, 7])),
-        tensor([7, 5]),
-        scores=tensor([1.0, 1, 1, 1, 1, 0.5, 0.5]),
-    ),
-}
-
-
-@pytest.mark.parametrize("lists", FIVE_EQUAL_AND_TWO.values(), ids=FIVE_EQUAL_AND_TWO)
-def test_entries_of_equal_scores_are_tied_wherever_they_are_listed(lists):
-    ranking = lists.ranking()
+@pytest.mark.parametrize(
+    ("lists", "scores"),
+    [
+        # scores beside padding are not read
+        (tensor([[4, 2, 7, 1, 0], [3, 5, -1, -1, -1]]), tensor([[1.0, 1, 1, 1, 1], [0.5, 0.5, 9, INF, -INF]])),
+        ((tensor([4, 2, 7, 1, 0, 3, 5]), tensor([0, 5, 7])), tensor([1.0, 1, 1, 1, 1, 0.5, 0.5])),
+    ],
+    ids=["padded", "jagged"],
+)
+def test_entries_of_equal_scores_are_tied_wherever_they_are_listed(lists, scores):
+    ranking = trm.Lists(lists, tensor([7, 5]), scores=scores).ranking()
 
     assert trm.functional.hit_rate(ranking, 1).tolist() == pytest.approx([1 / 5, 1 / 2])
     assert (ranking.ranks.tolist(), ranking.tied.tolist()) == ([[3], [1.5]], [True, True])
@@ -151,6 +145,7 @@ def test_lists_with_repeats_rank_as_if_walked_item_by_item(padding_idx, validate
 SCORES = tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
 DENSE = tensor([[True, False, False, True], [False, True, False, False]])
 BATCH = {"item_ids": tensor([[0, 1, 2], [2, 1, 0]]), "target": tensor([[2, 0], [1, -1]])}
+SELECTED = trm.Interactions.from_padded(BATCH["target"], 3).select([0, 1])  # ascending, not best first
 ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
 
 
@@ -160,11 +155,7 @@ ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
         ({"item_ids": SCORES}, TypeError, "item_ids must hold int64, int32 or int16"),
         ({"item_ids": tensor([2, 0])}, ValueError, r"item_ids must be \[B, K\]"),
         ({"item_ids": tensor([[1, 2, 1]] * 2)}, ValueError, r"twice: row 0 is \[1, 2, 1\] \(duplicates='first' "),
-        (
-            {"item_ids": trm.Interactions.from_padded(BATCH["target"], 3).select([0, 1])},  # ascending, not best first
-            TypeError,
-            r"item_ids must be a tensor, got SelectedItems: pass item_ids\.items",
-        ),
+        ({"item_ids": SELECTED}, TypeError, r"item_ids must be a tensor, got SelectedItems: pass item_ids\.items"),
         ({"duplicates": "last"}, ValueError, "duplicates must be one of 'error', 'first', 'keep_place', got 'last'"),
         ({"target": SCORES > 0}, ValueError, r"\[2, items\] with more items than the 3 ids of a row, got .*bool"),
         ({"target": DENSE[:1]}, ValueError, r"a dense target with item ids must be \[2, items\] .* got .* \[1, 4\]"),
@@ -172,9 +163,9 @@ ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
         ({"target": DENSE.float() - 1}, ValueError, "2 of 2 rows with a label below 0"),
         ({"target": DENSE, "gains": DENSE}, ValueError, "gains= is for id targets"),
         (
-            {"target": DENSE, "item_ids": tensor([[1, 2, 3], [2, 3, 4]])},  # ids that start at 1
+            {"target": DENSE, "item_ids": tensor([[1, 2, 3], [2, 3, 4]])},
             ValueError,
-            "1 of 2 rows with an item in the list .*: row 1 has 4 of 4 items",
+            "1 of 2 .*: row 1 has 4 of 4 items",
         ),
         ({"target": DENSE.byte()}, TypeError, r"ids are target.long\(\), a mask is target.bool\(\)"),
         ({"target": DENSE.long()}, ValueError, r"looks like a 0/1 matrix: pass target.bool\(\)"),
@@ -182,11 +173,7 @@ ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
         (ONE_LIST | {"scores": tensor([[0.1, 0.2, 0.3]])}, ValueError, "rise along the list, .*: those of row 0 are"),
         (ONE_LIST | {"scores": tensor([[0.3, 0.1]])}, ValueError, r"shape of item_ids, \[1, 3\], got \[1, 2\]"),
         (ONE_LIST | {"scores": tensor([[3, 2, 1]])}, TypeError, "scores must be float64"),
-        (
-            ONE_LIST | {"scores": tensor([[0.3, 0.2, 0.1]]), "duplicates": "keep_place"},
-            ValueError,
-            "duplicates='keep_place' needs lists without scores",
-        ),
+        ({"scores": SCORES, "duplicates": "keep_place"}, ValueError, "'keep_place' needs lists without scores"),
     ],
 )
 def test_bad_lists_are_refused(change, error, message):
@@ -194,11 +181,8 @@ def test_bad_lists_are_refused(change, error, message):
         trm.Lists(**BATCH | change).ranking()
 
 
-GRADES, GRADED_IDS, GAINS = (
-    tensor([[0.0, 2, 0, 0, 3], [0, 0, 1, 0, 0]]),
-    tensor([[4, 1], [2, -1]]),
-    tensor([[3.0, 2], [1, 0]]),
-)
+GRADES = tensor([[0.0, 2, 0, 0, 3], [0, 0, 1, 0, 0]])
+GRADED_IDS, GAINS = tensor([[4, 1], [2, -1]]), tensor([[3.0, 2], [1, 0]])
 FORMS = {"padded": tensor([[3, 4, 0], [2, 1, -1]]), "jagged": (tensor([3, 4, 0, 2, 1]), tensor([0, 3, 5]))}
 
 

@@ -317,52 +317,38 @@ def test_embeddings_of_each_user_are_multiplied_once(metric):
     assert multiplied.rows == 50
 
 
-METRICS = pytest.mark.parametrize(
-    "make", [trm.AUROC, lambda **options: trm.RecMetricCollection(["AUROC", "HR@1"], **options)]
-)
-
-
-@METRICS
-def test_a_metric_asks_once_about_its_first_batch_of_32_rows(make):
-    metric = make()
+def test_a_metric_asks_once_about_its_first_batch_of_32_rows():
+    metric = trm.AUROC()
 
     assert [len(questions_of(metric.update, MASKED[:n], ITEM_1[:n])) for n in (31, 32, 32)] == [0, 1, 0]
 
 
-@METRICS
 @pytest.mark.parametrize("again", [lambda metric: metric, lambda metric: metric.clone()], ids=["reset", "copied"])
-def test_a_metric_that_has_asked_does_not_ask_again(make, again):
-    metric = make()
+def test_a_metric_that_has_asked_does_not_ask_again(again):
+    metric = trm.AUROC()
     questions_of(metric.update, MASKED, ITEM_1)
     metric.reset()
 
     assert questions_of(again(metric).update, MASKED, ITEM_1) == []
 
 
-@METRICS
-def test_a_clone_that_has_no_update_asks_itself(make):
-    metric = make()
+def test_a_clone_that_has_no_update_asks_itself():
+    metric = trm.AUROC()
     clone = metric.clone()
     questions_of(metric.update, MASKED, ITEM_1)
 
     assert len(questions_of(clone.update, MASKED, ITEM_1)) == 1
 
 
-def are_asked(metric):
-    return getattr(metric, "evaluator", metric)._questions.are_asked
-
-
-@METRICS
-def test_a_batch_on_meta_is_left_for_a_later_one(make):
-    metric = make().to("meta")
+def test_a_batch_on_meta_is_left_for_a_later_one():
+    metric = trm.AUROC().to("meta")
     metric.update(MASKED.to("meta"), ITEM_1.to("meta"))
 
-    assert not are_asked(metric)
+    assert not metric._questions.are_asked
 
 
-@METRICS
-def test_an_unchecked_metric_does_not_ask(make):
-    assert questions_of(make(validate_args=False).update, MASKED, ITEM_1) == []
+def test_an_unchecked_metric_does_not_ask():
+    assert questions_of(trm.AUROC(validate_args=False).update, MASKED, ITEM_1) == []
 
 
 @pytest.mark.parametrize("inference", [False, True])
@@ -384,7 +370,7 @@ def test_only_the_process_of_rank_zero_asks(monkeypatch):
     metric = trm.AUROC()
 
     assert questions_of(metric.update, MASKED, ITEM_1) == []
-    assert not are_asked(metric)
+    assert not metric._questions.are_asked
 
 
 def test_a_compiled_update_asks():
@@ -400,7 +386,7 @@ def test_tensors_without_data_are_left_for_a_later_batch():
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         metric.update(mode.from_tensor(MASKED), mode.from_tensor(ITEM_1))
 
-    assert not are_asked(metric)
+    assert not metric._questions.are_asked
 
 
 def value_and_questions_of_shard(rank, world_size):
