@@ -55,15 +55,10 @@ def test_candidates_have_the_bits_of_full_scores(seed, shared, padding_idx, widt
 
 
 def test_a_repeated_item_competes_once():
-    candidates = trm.Candidates(tensor([[3.0, 3.0, 1.0]]), tensor([10**12]), items=tensor([[0, 0, 10**12]]))
+    items = tensor([[0, 0, 10**12], [4, -1, -1]])  # padding is no item that is repeated
+    ranking = trm.Candidates(tensor([[3.0, 3, 1], [3, 2, 1]]), tensor([10**12, 4]), items=items).ranking()
 
-    assert (candidates.ranking().ranks.tolist(), candidates.ranking().num_repeated.tolist()) == ([[2]], [1])
-
-
-def test_padding_is_no_repeated_item():
-    candidates = trm.Candidates(tensor([[3.0, 2.0, 1.0]]), tensor([4]), items=tensor([[4, -1, -1]]))
-
-    assert candidates.ranking().num_repeated.tolist() == [0]
+    assert (ranking.ranks.tolist(), ranking.num_repeated.tolist()) == ([[2], [1]], [1, 0])
 
 
 ITEM_6_IS_MISSING = torch.rand(2, 3), tensor([0, 6])

@@ -208,10 +208,6 @@ def test_a_history_is_compared_with_the_items_of_beams():
     assert trm.Seen(2)(TWO_ITEMS.beams(NO_ITEM_THEN_ITEM_1, history=tensor([[1]]))) == 1
 
 
-def test_coverage_counts_the_items_of_beams():
-    assert trm.Coverage(2, catalogue=trm.Catalogue(2))(TWO_ITEMS.beams(NO_ITEM_THEN_ITEM_1)) == 1 / 2
-
-
 def test_an_item_beyond_a_smaller_catalogue_is_refused():
     beams = TWO_ITEMS.beams(NO_ITEM_THEN_ITEM_1)
 
@@ -283,11 +279,8 @@ def test_a_catalogue_of_codes_tells_its_size_and_shared_codes():
     codes = ITEMS_0_AND_2_SHARE
 
     assert repr(codes) == "SemanticIds(4 items, 3 codes of 2 levels, 2 items share one)"
+    assert repr(TWO_ITEMS) == "SemanticIds(2 items, 2 codes of 2 levels, no item shares one)"
     assert (len(codes), codes.num_codes, codes.num_shared) == (4, 3, 2)
-
-
-def test_a_catalogue_without_shared_codes_says_so():
-    assert "no item shares one" in repr(TWO_ITEMS)
 
 
 @pytest.mark.parametrize(
@@ -328,13 +321,6 @@ def test_a_compared_code_is_found_until_its_last_item_is_excluded(codes, options
     ranking = beams.ranking(overlap="miss")
 
     assert (ranking.ranks[:, 0].tolist(), ranking.unreachable.tolist()) == ([1, 1], [False, True])
-
-
-@ITEMS_0_AND_1_SHARE
-def test_targets_of_two_compared_codes_have_their_gains(codes, options):
-    beams = beams_of_items_0_and_2(codes, [[1, 2]], gains=tensor([[3.0, 4.0]]), **options)
-
-    assert beams.ranking().gains.tolist() == [[3, 4]]
 
 
 @ITEMS_0_AND_1_SHARE
@@ -415,10 +401,6 @@ def test_a_report_has_the_entropy_of_each_level():
     first, second = 0.6 * math.log2(5 / 3) + 0.4 * math.log2(5), 0.4 * math.log2(5 / 2) + 0.6 * math.log2(5 / 3)
 
     assert REPORT.entropy == pytest.approx([first, second, 0.8 * math.log2(5 / 4) + 0.2 * math.log2(5)])
-
-
-def test_a_level_of_one_value_has_no_entropy():
-    assert trm.SemanticIds(tensor([[0], [0]])).report().entropy == [0]
 
 
 def test_a_report_is_a_table():

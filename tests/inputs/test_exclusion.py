@@ -295,25 +295,15 @@ def test_an_id_as_large_as_the_mask_is_long_is_not_excluded(mask):
     assert lists.ranking().ranks.tolist() == [[1]]
 
 
-IS_MATRIX = r"exclude, .*holds 0 and 1 alone \(pass a 0/1 matrix as exclude.bool\(\); if these are ids, pad"
-
-
-def rank_of_item_3(exclude, padding_idx=None):
-    scores = tensor([[0.0, 1, 2, 3]] * 2)
-    return trm.get_topk_ranks(scores, tensor([3, 3]), 2, exclude=exclude, padding_idx=padding_idx).tolist()
+THREE_IS_THE_BEST = {"scores": tensor([[0.0, 1, 2, 3]] * 2), "target": tensor([3, 3])}
 
 
 def test_an_integer_matrix_of_0_and_1_is_refused():
-    with pytest.raises(ValueError, match=rf"2 of 2 rows whose {IS_MATRIX}"):
-        rank_of_item_3(tensor([[0, 1, 0, 1], [1, 0, 0, 0]]))
+    batch = trm.Scores(**THREE_IS_THE_BEST, exclude=tensor([[0, 1, 0, 1], [1, 0, 0, 0]]))
 
-
-def test_an_integer_matrix_of_0_and_1_is_counted_where_it_cannot_raise():
-    metric = trm.HR(1, validate_args="deferred")
-    metric.update(torch.rand(1, 3), tensor([2]), exclude=tensor([[0, 1, 0]]))
-
-    with pytest.raises(ValueError, match=f"1 row whose {IS_MATRIX}"):
-        metric.compute()
+    with pytest.raises(ValueError, match=r"2 of 2 rows whose exclude, .*0 and 1 alone .*exclude.bool\(\); .* with -1"):
+        batch.ranking()
+    assert batch.ranking(validate_args="deferred").rows.valid.tolist() == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +316,9 @@ def test_an_integer_matrix_of_0_and_1_is_counted_where_it_cannot_raise():
     ],
 )
 def test_ids_0_and_1_are_a_history_if_they_can_be_no_matrix(exclude, padding_idx):
-    assert rank_of_item_3(exclude, padding_idx) == [[1], [1]]
+    ranking = trm.Scores(**THREE_IS_THE_BEST, exclude=exclude).ranking(padding_idx=padding_idx)
+
+    assert ranking.ranks.tolist() == [[1], [1]]
 
 
 def test_a_history_of_two_items_in_a_catalogue_of_two_is_taken():

@@ -86,10 +86,6 @@ def test_topk_ranks_of_jagged_targets_are_padded_with_0(form):
     assert trm.get_topk_ranks(SCORES, FORMS[form](*PAIR), 4)[:, :2].tolist() == [[2, 4], [0, 0], [3, 0]]
 
 
-def test_max_relevant_is_the_width_of_the_ranks():
-    assert trm.Scores(SCORES, PAIR).ranking(max_relevant=5).ranks.shape == (3, 5)
-
-
 def test_a_row_wider_than_max_relevant_is_refused():
     batch = trm.Scores(SCORES, PAIR)
 
@@ -330,12 +326,6 @@ def test_rows_of_a_history_are_selected_by_slice_number_or_mask(form, rows, expe
     assert [[item for item in row if item >= 0] for row in selected] == expected
 
 
-def test_a_history_tells_its_size():
-    past = trm.prefix_history(*flat([[3, 1, 3, 2], [], [0, 1]]))
-
-    assert str(past) == "Spans(6 rows of up to 3 of 6 values, cpu)"
-
-
 @pytest.mark.parametrize("at_once", [1, 2**18])
 def test_an_id_of_a_history_beyond_the_last_item_is_refused(at_once, monkeypatch):
     monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", at_once)
@@ -377,11 +367,10 @@ def test_interactions_of_jagged_rows_are_those_of_their_edges(form, device):
     values, offsets, gains = tensor([4, 1, 2, 4, 0]), tensor([0, 2, 2, 5]), tensor([5.0, 1.0, 2.0, 3.0, 4.0])
     rows = FORMS[form](values.to(device), offsets.to(device))
     made = trm.Interactions.from_jagged(*(rows if form == "pair" else (rows,)), num_items=5, gains=gains.to(device))
-    expected = trm.Interactions.from_edge_index(torch.stack([tensor([0, 0, 2, 2, 2]), values]), 3, 5, gains)
 
     assert (made.num_users, made.num_items, made.device.type) == (3, 5, device.type)
-    assert [made.offsets.tolist(), made.items.tolist()] == [expected.offsets.tolist(), expected.items.tolist()]
-    assert made.values.tolist() == expected.values.tolist()
+    assert (made.offsets.tolist(), made.items.tolist()) == ([0, 2, 2, 5], [1, 4, 0, 2, 4])  # ascending in a row
+    assert made.values.tolist() == [1, 5, 4, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,6 @@ def test_excluded_ids_leave_their_list_and_later_items_move_up():
     assert ranking.row_depth.tolist() == [2, 4, 4]  # the second list ended early: it is whole
 
 
-def test_a_complete_list_is_known_to_any_depth():
-    assert trm.Lists(LISTS, TARGET, complete=True).ranking().depth is None
-
-
 @pytest.mark.parametrize("ties", ["expected", "realistic", "optimistic", "pessimistic"])
 @pytest.mark.parametrize("graded", [False, True])
 @settings(max_examples=examples(60), deadline=None)
@@ -195,13 +191,6 @@ def test_dense_targets_are_the_ids_and_gains_that_they_hold(target, gains, lists
 
     assert dense.ranks[:, :2].tolist() == [[2, INF], [1, INF]]
     assert trm.functional.ndcg(dense, 3).tolist() == trm.functional.ndcg(by_id, 3).tolist()
-
-
-def test_grades_are_gains():
-    """Of item 4 with grade 3 at rank 2, and item 1 with grade 2, which is not listed."""
-    ndcg = trm.functional.ndcg(trm.Lists(FORMS["padded"], GRADES).ranking(), 3)
-
-    assert ndcg[0].item() == pytest.approx((3 / math.log2(3)) / (3 + 2 / math.log2(3)))
 
 
 AS_WIDE_AS_THE_LISTS = tensor([[True, False], [True, True]])

@@ -57,13 +57,6 @@ def test_memory_of_flags_does_not_grow_with_relevant_items():
     assert (ranking.ranks.shape, ranking.num_relevant.tolist()) == ((3, 4 + 1), [10**9] * 3)
 
 
-def test_flags_with_many_relevant_items_have_the_values_of_their_ranks():
-    ranks = torch.full((3, 50), INF)
-    ranks[0, :2], ranks[2, 0] = tensor([2.0, 4.0]), 1
-
-    assert values(trm.Hits(HITS, num_relevant=50)) == values(trm.Ranks(ranks, depth=4))
-
-
 @pytest.mark.parametrize("metric", [trm.RPrecision(), trm.NDCG(), trm.MAP(), trm.NDCG(6)])
 def test_flags_are_known_to_their_length_only(metric):
     with pytest.raises(ValueError, match="known to depth 4 only"):

@@ -44,22 +44,12 @@ def test_shuffled_entries_rank_like_the_rows_that_they_came_from(batch, ties, se
 LABELS, IDS = torch.arange(180).view(20, 9) % 7 == 0, torch.arange(20).repeat_interleave(9)
 SCORES = torch.rand(20, 9, generator=torch.Generator().manual_seed(0))
 THRESHOLD = {"score_threshold": 0.5}
-METRICS = pytest.mark.parametrize(
-    "metric", [trm.Precision(5, denominator="recommended", **THRESHOLD), trm.HR(5, **THRESHOLD)]
-)
 
 
-@METRICS
+@pytest.mark.parametrize("metric", [trm.Precision(5, denominator="recommended", **THRESHOLD), trm.HR(5, **THRESHOLD)])
 @pytest.mark.parametrize("sessions", [{"indexes": IDS}, {"lengths": torch.full((20,), 9)}], ids=["ids", "lengths"])
 def test_entries_that_reach_the_score_threshold_are_the_recommended_ones(sessions, metric):
     assert metric(trm.Sessions(SCORES.flatten(), LABELS.flatten(), **sessions)) == metric(SCORES, LABELS)
-
-
-@METRICS
-def test_collected_entries_that_reach_the_score_threshold_are_the_recommended_ones(metric):
-    (value,) = trm.CollectSessions(metric.clone())(SCORES.flatten(), LABELS.flatten(), IDS).values()
-
-    assert value == metric(SCORES, LABELS)
 
 
 @pytest.mark.parametrize(
