@@ -210,10 +210,7 @@ BAD_FILES = {
     "empty.csv": (b"", r"is empty: it holds no rows"),
     "lacking.parquet": (parquet(FRAME.drop(columns="when")), r"has no column 'when'.* There are user, item, stars"),
     "twice.csv": ((TITLES + ROW) * 2, "has its header twice"),
-    "column.csv": (
-        b"user,itm,stars,when\n" + ROW,
-        r"no column 'item' or 'item_id'; did you mean 'itm'\?",
-    ),
+    "column.csv": (b"user,itm,stars,when\n" + ROW, r"no column 'item' or 'item_id'; did you mean 'itm'\?"),
     "text.csv": (TITLES + ROW + b"a,b,four,2\n", r"'stars' of .* must hold numbers, got 'four' in row 1 \(line 3\)"),
     "id.csv": (TITLES + ROW + b"c,nan,1,2\n,b,1,2\n", r"column 'user' .*: 1 of 3 rows, the first is row 2 \(line 4\)"),
     "late.csv": (
@@ -345,12 +342,7 @@ DEEP = "[" * 200_000 + "]" * 200_000
     [
         ("deep.jsonl", f'{{"user": 1, "item": 2, "tree": {DEEP}}}\n', "line 1 holds 200001 brackets", 300),
         ("deep.json", f'[{{"user": 1, "tree": {DEEP}}}]\n', "is no JSON: maximum recursion depth", 300),
-        (
-            "wide.csv",
-            f"{','.join(f'c{n}' for n in range(200_000))}\n{',' * 199_999}\n",
-            "c49 and 199950 more",
-            1200,
-        ),
+        ("wide.csv", f"{','.join(f'c{n}' for n in range(200_000))}\n{',' * 199_999}\n", "c49 and 199950 more", 1200),
     ],
     ids=["deep.jsonl", "deep.json", "wide.csv"],
 )
