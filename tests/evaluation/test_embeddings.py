@@ -60,13 +60,6 @@ def test_a_user_without_candidates_is_a_miss(scored):
     assert (found["HR@5"], found.num_users, found.num_unreachable) == (1 / 2, 2, 1)
 
 
-@pytest.mark.parametrize("scored", [VECTORS, POPULARITY], ids=["vectors", "bias"])
-def test_nobody_needs_candidates(scored):
-    nobody = Interactions.from_columns([], [], num_users=2, num_items=4)
-
-    assert trm.evaluate("HR@5", trm.Embeddings(allowed=nobody, **scored), target=ITEM_2_AND_3)["HR@5"] == 0
-
-
 def test_a_bias_ranks_the_candidates_of_each_user():
     """Item 2 is before item 1 for user 0, item 3 behind item 0 for user 1."""
     allowed = Interactions.from_columns([0, 0, 1, 1], [2, 1, 3, 0], num_users=2, num_items=4)
@@ -83,11 +76,6 @@ def test_recommend_lists_each_users_own_candidates():
 
     assert ids.tolist() == [[1, -1], [0, 2]]
     assert scores.tolist() == [[0, -torch.inf], [0, 0]]
-
-
-def test_candidates_of_another_size_are_refused():
-    with pytest.raises(ValueError, match="allowed is 2 x 3, but there are 4 users and 3 items"):
-        trm.recommend(trm.Embeddings(torch.eye(4, 3), torch.eye(3), allowed=OWN), k=2)
 
 
 IDS = {"user_ids": ["al", "bo"], "item_ids": ["x", "y", "z"]}
@@ -158,10 +146,6 @@ def test_candidates_that_are_all_items_change_nothing(options):
 
     assert str(found.to_dict()) == str(expected.to_dict())
     assert found.counts() == expected.counts()
-
-
-def test_rows_of_candidates_are_kept():
-    assert of_three(ALL, keep_rows=True).rows.values["HR@1"].nan_to_num(-1).tolist() == [1, 1, -1]
 
 
 NAMED = Interactions.from_columns(["a"], ["x"], user_ids=["a", "b", "c"], item_ids=["x", "y", "z"])

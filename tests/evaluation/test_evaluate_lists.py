@@ -11,7 +11,6 @@ from worlds import ITEMS, world
 
 import torchrecmetrics as trm
 from torchrecmetrics import Interactions, Log, Table
-from torchrecmetrics.cli import main
 from torchrecmetrics.evaluation.ranked_lists import ListSource
 from torchrecmetrics.evaluation.scorers import ENTRY_BYTES
 
@@ -449,12 +448,6 @@ def test_runs_and_qrels_of_trec_are_lists_and_truth(tmp_path):
     assert found.unread == {}  # neither the rank and the tag of a run, nor the iteration of qrels
 
 
-def test_judgements_of_trec_below_0_are_not_relevant(tmp_path):
-    qrels = write(tmp_path / "a.qrels", "q 0 x 1", "q 0 y -2")
-
-    assert value("NDCG@2", {"q": ["x", "y"]}, qrels) == 1
-
-
 @pytest.mark.parametrize(
     ("lists", "truth", "expected"),
     [
@@ -788,25 +781,6 @@ def test_an_item_that_a_session_repeats_is_one_candidate():
 
     assert numbers(found) == {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0}
     assert found.num_repeated == 6
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        ("sessions.csv --label clicked", 0, "MRR  0.5000"),
-        ("twice.csv --label clicked --first", 0, "MRR  0.4167"),  # (1 / 3 + 1 / 2) / 2
-        ("twice.csv --label clicked", 2, "duplicates='first' is --first"),
-        ("sessions.csv", 2, "pass either TRUTH, a file of ground truth, or --label COLUMN"),
-        ("sessions.csv --label clicked --history x", 2, "--history and --train cannot be combined with --label"),
-    ],
-)
-def test_the_command_reads_labels_in_place_of_truth(words, status, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    SESSIONS.to_csv("sessions.csv", index=False)
-    TWICE_LISTED.to_csv("twice.csv", index=False)
-
-    assert main(f"evaluate {words} --user session --score score -m MRR".split()) == status
-    assert message in "".join(capsys.readouterr())
 
 
 REFUSED_SESSIONS = [

@@ -1,7 +1,5 @@
 """What lists, ground truth, history and groups have in common is counted; hardly anything is asked about."""
 
-import json
-
 import pytest
 import torch
 
@@ -62,35 +60,26 @@ def test_row_numbers_are_shown_as_ids_are():
     assert found.examples == {"num_unserved": [1, 0], "num_unknown": [99, 1]}
 
 
-def test_json_has_counts_and_ids():
-    result = json.loads(trm.evaluate_lists("HR@1", LISTS, target=TARGET, exclude=HISTORY).to_json())
-
-    assert result["counts"]["num_unmet"] == 1
-    assert result["examples"]["num_unmet"] == ["q", "x"]
+# rows 2 and 3 have no item; item 7 is beyond the five
+WITH_EMPTY_ROWS = Interactions.from_columns([0, 1, 1], [0, 3, 4], num_users=4, num_items=5)
 
 
-def test_items_of_lists_that_are_left_out_are_listed():
-    """User 1 has no ground truth: item 9 is in a list, and 7 in no ground truth."""
-    assert counted({0: [7], 1: [9]}, {0: [9]}) == {"num_users": 1, "num_left_out": 1, "num_unknown": 1}
-
-
-def test_each_entry_of_an_unknown_item_is_counted():
-    assert counted({"a": ["x", "v"], "b": ["v", "x"]}, {"a": ["x"]})["num_unknown"] == 2
-
-
-def test_users_without_an_item_are_skipped_and_their_lists_left_out():
-    """Rows 2 and 3 of the ground truth have no item; item 7 is beyond its five."""
-    target = Interactions.from_columns([0, 1, 1], [0, 3, 4], num_users=4, num_items=5)
-    lists = (torch.tensor([[0, 1], [2, 7], [2, 3]]), torch.tensor([0, 1, 2]))
-    counts = {"num_users": 2, "num_skipped": 2, "num_left_out": 1, "num_unlisted": 1, "num_unknown": 1}
-
-    assert counted(lists, target, k=2) == counts
-
-
-def test_an_empty_list_serves_nobody():
-    counts = {"num_users": 1, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1}
-
-    assert counted({"al": [], "bo": []}, {"al": ["x"]}, complete=True) == counts
+@pytest.mark.parametrize(
+    ("lists", "target", "counts"),
+    [
+        ({0: [7], 1: [9]}, {0: [9]}, {"num_users": 1, "num_left_out": 1, "num_unknown": 1}),  # 9 is in a list
+        ({0: [9, 7], 1: [7, 9]}, {0: [9]}, {"num_users": 1, "num_left_out": 1, "num_unknown": 2}),  # entries
+        ({0: [], 1: []}, {0: [9]}, {"num_users": 1, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 1}),
+        (
+            ([[0, 1], [2, 7], [2, 3]], [0, 1, 2]),
+            WITH_EMPTY_ROWS,
+            {"num_users": 2, "num_skipped": 2, "num_left_out": 1, "num_unlisted": 1, "num_unknown": 1},
+        ),
+    ],
+    ids=["a list that is left out", "two entries", "empty lists", "empty rows"],
+)
+def test_lists_that_are_left_out_or_empty_are_counted(lists, target, counts):
+    assert counted(lists, target, complete=True) == counts
 
 
 TEST = Interactions.from_frame({"user": [*"abc"], "item": [*"xyz"]})
@@ -106,31 +95,20 @@ def test_users_without_history_are_counted_for_models_too(train, number):
 
 STRANGERS = Interactions.from_frame({"user": [*"pq"], "item": [*"xz"]})
 OTHER_ITEMS = Interactions.from_frame({"user": [*"ab"], "item": [*"mn"]})
+GROUPS = trm.Groups.from_column(["a"], user_ids=["p"])
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("options", "message"),
     [
-        lambda: trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=TEST, exclude=STRANGERS),
-        lambda: trm.evaluate_lists("HR@1", {"a": ["x"]}, target=TEST, exclude=STRANGERS),
+        ({"exclude": STRANGERS}, r"no user of exclude \(such as 'p'\) is a user of target \(such as 'a'\): leave excl"),
+        ({"exclude": OTHER_ITEMS}, r"no item of exclude \(such as 'm'\) is an item of target \(such as 'x'\)"),
+        ({"groups": GROUPS}, "no user of target is in groups, such as 'a'"),
     ],
-    ids=["model", "lists"],
 )
-def test_a_history_without_any_user_of_the_target_is_refused(call):
-    message = r"no user of exclude \(such as 'p'\) is a user of target \(such as 'a'\): leave exclude= out if these"
+def test_a_history_and_groups_without_anything_of_the_target_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_a_history_without_any_item_of_the_target_is_refused():
-    with pytest.raises(ValueError, match=r"no item of exclude \(such as 'm'\) is an item of target \(such as 'x'\)"):
-        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=TEST, exclude=OTHER_ITEMS)
-
-
-def test_groups_without_any_user_of_the_target_are_refused():
-    strangers = trm.Groups.from_column(["a"], user_ids=["p"])
-    with pytest.raises(ValueError, match="no user of target is in groups, such as 'u0'"):
-        trm.evaluate_lists("HR@1", {"u0": ["x"]}, target={"u0": ["x"]}, groups=strangers)
+        trm.evaluate("HR@1", torch.eye(3), torch.eye(3), target=TEST, **options)
 
 
 def one_item_each(number, letter):
@@ -170,19 +148,23 @@ def test_nine_lists_without_any_item_of_the_truth_are_0():
     assert trm.evaluate_lists("HR@1", one_item_each(9, "a"), target=one_item_each(9, "b"))["HR@1"] == 0
 
 
-def test_empty_lists_of_all_users_are_a_warning():
-    target = one_item_each(10, "b")
-    with pytest.warns(UserWarning, match="no list of 10 users holds an item$"):
-        found = trm.evaluate_lists("HR@1", {user: [] for user in target}, target=target, complete=True)
-
-    assert (found["HR@1"], found.num_unserved) == (0, 10)
+USERS = [*range(10)]
 
 
-def test_scores_of_minus_infinity_alone_are_a_warning():
-    target = one_item_each(30, "b")
-    lists = {"user": [*target], "item": [item for (item,) in target.values()], "score": [-torch.inf] * 30}
-    with pytest.warns(UserWarning, match="no list of 30 users holds an item with a score above -inf"):
-        found = trm.evaluate_lists("HR@1", lists, target=target)
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ({user: [] for user in USERS}, "no list of 10 users holds an item$"),
+        (
+            {"user": USERS, "item": USERS, "score": [-torch.inf] * 10},
+            "no list of 10 users holds an item with a score ab",
+        ),
+    ],
+    ids=["empty", "scores of minus infinity"],
+)
+def test_lists_without_a_candidate_are_0_with_a_warning(lists, message):
+    with pytest.warns(UserWarning, match=message):
+        found = trm.evaluate_lists("HR@1", lists, target={user: [user] for user in USERS}, complete=True)
 
     assert found["HR@1"] == 0
 
@@ -215,17 +197,13 @@ CUT = {"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "score": [9, 8, 8
 """The list of user 1 ends among equal scores, from rank 2 on; that of user 2 has them at ranks 1 and 2."""
 
 
-@pytest.mark.parametrize(("k", "number"), [(1, 0), (2, 1), (3, 1)])
-def test_lists_that_end_among_equal_scores_are_counted(k, number):
-    """Items of the same score may be missing."""
-    found = trm.evaluate_lists("HR", CUT, target={1: [1], 2: [3]}, k=k)
+@pytest.mark.parametrize(("k", "complete", "number"), [(1, False, 0), (2, False, 1), (3, False, 1), (3, True, 0)])
+def test_lists_that_end_among_equal_scores_are_counted(k, complete, number):
+    """Items of the same score may be missing, unless the lists are complete."""
+    found = trm.evaluate_lists("HR", CUT, target={1: [1], 2: [3]}, k=k, complete=complete)
 
     assert found.num_cut_ties == number
     assert ("1 whose list ends among equal scores" in str(found)) == (number > 0)
-
-
-def test_complete_lists_do_not_end_among_equal_scores():
-    assert trm.evaluate_lists("HR@3", CUT, target={1: [1], 2: [3]}, complete=True).num_cut_ties == 0
 
 
 def test_columns_that_were_not_read_are_named():
@@ -266,12 +244,3 @@ def test_scores_of_lists_have_thresholds(threshold, precision, recall):
     found = trm.evaluate_lists(metrics, estimates, target={"u": ["a", "c", "d"]})  # true ratings 5, 2, 5, 4
 
     assert [*found.floats().values()] == pytest.approx([precision, recall])
-
-
-def test_an_excluded_entry_does_not_reach_a_threshold():
-    """Item 0 of 4.9 is excluded: item 1 of 4.5 is the only entry from 3.5 on, and a hit."""
-    metric = trm.Precision(3, denominator="recommended", score_threshold=3.5)
-    scores, excluded = torch.tensor([[4.9, 4.5, 3.4, 2.3]]), torch.tensor([[0]])
-    metric.update(trm.Lists(torch.arange(4)[None], torch.tensor([[1]]), scores=scores, exclude=excluded, complete=True))
-
-    assert metric.compute() == 1

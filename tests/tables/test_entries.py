@@ -45,12 +45,6 @@ def test_cells_are_lists_or_sets_of_relevant_items(cells):
     assert mrr({1: [7, 10], 2: [8, 7]}, cells) == (1 / 2 + 1) / 2
 
 
-def test_cells_of_a_file_are_lists(tmp_path):
-    pd.DataFrame(TWO_LISTS).to_parquet(tmp_path / "lists.parquet")
-
-    assert mrr(tmp_path / "lists.parquet") == (1 / 2 + 1) / 2
-
-
 @pytest.mark.parametrize(
     "truth",
     [

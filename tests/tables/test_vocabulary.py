@@ -7,7 +7,7 @@ from decimal import Decimal
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from sizes import examples
 
 import torchrecmetrics as trm
@@ -38,15 +38,6 @@ def test_distinct_ids_are_numbered_in_ascending_order(column):
     assert list(vocabulary) == expected
     assert rows.tolist() == [expected.index(value) for value in column]
     assert vocabulary.ids(rows) == column
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(column=IDS)
-def test_the_order_of_ids_is_part_of_a_vocabulary(column):
-    ids = sorted(set(column))
-    assume(len(ids) > 1)
-
-    assert Vocabulary(ids) != Vocabulary(ids[::-1])
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -113,19 +104,12 @@ COLUMNS = [
 
 @pytest.mark.parametrize(("column", "expected"), COLUMNS)
 def test_ids_are_taken_from_any_column(column, expected):
-    """In their order and with their type, and categories by their values."""
+    """In their order and with their type, and categories by their values; `number` puts them in ascending order."""
     vocabulary = Vocabulary(column)
 
     assert list(vocabulary) == expected
     assert vocabulary.rows(column).tolist() == [*range(len(expected))]
-
-
-@pytest.mark.parametrize(("column", "expected"), COLUMNS)
-def test_ids_of_any_column_are_numbered(column, expected):
-    vocabulary, rows = Vocabulary.number(column)
-
-    assert list(vocabulary) == sorted(expected)
-    assert rows.tolist() == [sorted(expected).index(value) for value in expected]
+    assert Vocabulary.number(column)[1].tolist() == [sorted(expected).index(value) for value in expected]
 
 
 def test_without_pyarrow_a_vocabulary_names_the_extra(monkeypatch):
@@ -199,7 +183,7 @@ def test_a_vocabulary_reads_like_a_list():
 def test_a_vocabulary_equals_vocabularies_of_the_same_ids_alone():
     assert Vocabulary(FOUR) == FOUR
     assert FOUR != ["al", "bo", "eve", "zoe"]
-    assert Vocabulary([1, 2]) != Vocabulary(["1", "2"])
+    assert Vocabulary([1, 2]) not in (Vocabulary(["1", "2"]), Vocabulary([2, 1]))
 
 
 V = Vocabulary(["al", "bo"])
@@ -251,11 +235,6 @@ def test_bad_ids_are_refused(call, error, message):
 def test_files_of_something_else_are_refused(save, message, tmp_path):
     save(tmp_path / "ids")
     with pytest.raises(ValueError, match=message):
-        Vocabulary.load(tmp_path / "ids")
-
-
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
-    with pytest.raises(FileNotFoundError):
         Vocabulary.load(tmp_path / "ids")
 
 
@@ -313,11 +292,6 @@ def test_recode_keeps_the_values_of_known_pairs_and_counts_others():
     assert known.values.tolist() == [2.0, 3.0, 1.0]
 
 
-def test_recode_of_one_side_keeps_the_other():
-    """Item q is dropped, and user zoe is not."""
-    assert named(TRAIN.recode(item_ids=ITEMS)) == set(PAIRS[:4])
-
-
 def test_without_matches_by_id():
     others = graph([("bo", "y"), ("al", "z")], USERS[::-1], ITEMS)
 
@@ -358,11 +332,6 @@ def test_a_side_without_a_vocabulary_is_refused(call, error, message):
     """The message shows how to add one."""
     with pytest.raises(error, match=message):
         call()
-
-
-def test_names_are_added_to_a_copy():
-    assert BARE.with_ids(TEST.user_ids, TEST.item_ids).user_ids == TEST.user_ids
-    assert BARE.user_ids is None
 
 
 def test_splits_set_operations_and_moves_keep_vocabularies(device):
