@@ -136,11 +136,7 @@ def test_time_zones_of_pandas_are_brought_to_utc(form, unit, zone):
         (lambda: in_order([1.0, math.inf, 2]), ValueError, "holds inf"),
         (lambda: in_order(np.ma.array([2, 9, 1], mask=[0, 1, 0])), ValueError, "1 of 3 are missing, .* row 1"),
         (lambda: parts(["2024-01-01"], pd.NaT, 3), ValueError, "valid_from: 1 of 1 are missing"),
-        (
-            lambda: parts(NEW_YEARS, "2024-01-01", "9999-12-31"),
-            ValueError,
-            "for test, from test_from=9999-12-31 on; .*",
-        ),
+        (lambda: parts(TWO_DAYS, "2024-01-02", "9999-12-31"), ValueError, "for test, from test_from=9999-12-31 on"),
         (lambda: parts([NEW_YEAR] * 3, NEW_YEAR, 3), TypeError, "test_from is 3, but times are datetimes"),
     ],
 )
