@@ -72,15 +72,10 @@ def test_a_metric_is_followed_by_its_groups():
     assert list(metrics(SCORES, TARGET, groups=CODES)) == [f"val/{key}" for key in expected]
 
 
-def test_the_value_of_a_group_knows_its_metric():
+def test_the_value_of_a_group_and_its_copies_know_its_metric():
     value = two_groups()["val/HR@3/cold"]
 
     assert (value.label, value.name, value.k, value.group, value.bounds) == ("HR@3/cold", "HR", 3, "cold", (0.0, 1.0))
-
-
-def test_a_copy_of_the_value_of_a_group_computes_the_same():
-    value = two_groups()["val/HR@3/cold"]
-
     assert deepcopy(value).compute() == pickle.loads(pickle.dumps(value)).compute() == value.compute()
 
 
@@ -127,21 +122,14 @@ def test_groups_that_do_not_fit_are_refused_and_change_nothing(call, columns, er
     assert same(snapshot(metrics), before)
 
 
-FIVE_UNKNOWN = CODES.where(torch.arange(60) > 4, 9)
-
-
-def test_with_deferred_checks_unknown_groups_are_refused_by_compute():
-    metrics = fed(make(trm.ByGroup("a", "b"), validate_args="deferred"), groups=FIVE_UNKNOWN)
-
-    with pytest.raises(ValueError, match="bad input since the last reset: 5 rows with an unknown group"):
-        metrics.compute()
-
-
-def test_without_checks_rows_of_unknown_groups_are_in_no_group():
-    unchecked = fed(make(trm.ByGroup("a", "b"), validate_args=False), groups=FIVE_UNKNOWN)
-    in_no_group = fed(make(trm.ByGroup("a", "b")), groups=FIVE_UNKNOWN.where(torch.arange(60) > 4, -1))
+def test_unknown_groups_are_refused_by_compute_if_checks_are_deferred_and_no_group_without_checks():
+    unknown = CODES.where(torch.arange(60) > 4, 9)
+    unchecked = fed(make(trm.ByGroup("a", "b"), validate_args=False), groups=unknown)
+    in_no_group = fed(make(trm.ByGroup("a", "b")), groups=unknown.where(torch.arange(60) > 4, -1))
 
     assert numbers(unchecked.compute()) == numbers(in_no_group.compute())
+    with pytest.raises(ValueError, match="bad input since the last reset: 5 rows with an unknown group"):
+        fed(make(trm.ByGroup("a", "b"), validate_args="deferred"), groups=unknown).compute()
 
 
 @pytest.mark.parametrize(
@@ -177,21 +165,16 @@ def test_an_accumulator_of_a_collection_is_refused_by_another():
         make(accumulator)
 
 
-OTHER_ACCUMULATORS = {
-    "a, b": lambda: [trm.ByGroup("a", "b")],
-    "b, a": lambda: [trm.ByGroup("b", "a")],
-    "window of 100": lambda: [trm.Window(100)],
-    "window of 200": lambda: [trm.Window(200)],
-    "none": list,
-    "rows": lambda: [trm.KeptRows()],
-    "rows, window": lambda: [trm.KeptRows(), trm.Window(100)],
-}
+ACCUMULATORS = [
+    *(lambda: [trm.ByGroup("a", "b")], lambda: [trm.ByGroup("b", "a")], lambda: [trm.Window(100)]),
+    *(lambda: [trm.Window(200)], list, lambda: [trm.KeptRows()], lambda: [trm.KeptRows(), trm.Window(100)]),
+]
 
 
-@pytest.mark.parametrize(("one", "other"), [*itertools.permutations(OTHER_ACCUMULATORS, 2)])
+@pytest.mark.parametrize(("one", "other"), [*itertools.permutations(ACCUMULATORS, 2)])
 def test_collections_that_differ_in_an_accumulator_are_not_merged(one, other):
     """Neither states nor `merge_state` take them for one another."""
-    metrics, others = make(*OTHER_ACCUMULATORS[one]()), make(*OTHER_ACCUMULATORS[other]())
+    metrics, others = make(*one()), make(*other())
 
     assert metrics.evaluator._state_name != others.evaluator._state_name
     with pytest.raises(ValueError, match="make both the same"):

@@ -36,14 +36,8 @@ def columns(rows):
 
 
 def test_a_row_keeps_its_id_value_weight_and_cluster():
-    metrics = keeping()
-    metrics.update(
-        torch.tensor([1, 2]),
-        depth=10,
-        row_ids=torch.tensor([7, 5]),
-        weights=torch.tensor([2.0, 0.5]),
-        clusters=torch.tensor([3, 3]),
-    )
+    metrics, numbers, clusters = keeping(), torch.tensor([7, 5]), torch.tensor([3, 3])
+    metrics.update(torch.tensor([1, 2]), depth=10, row_ids=numbers, clusters=clusters, weights=torch.tensor([2, 0.5]))
     rows = metrics.rows
 
     assert (rows.ids.tolist(), rows.values["HR@1"].tolist()) == ([7, 5], [1, 0])
@@ -132,9 +126,6 @@ def test_beyond_the_budget_rows_go_to_the_host(monkeypatch):
     assert len(metrics.accumulators[0]) == 16
 
 
-# merging
-
-
 def test_merge_state_appends_the_rows_of_the_other_collection():
     first, second = collection(IDS), collection()
     second.update(*batch(1), row_ids=IDS + 5)
@@ -170,9 +161,6 @@ def test_kept_rows_under_a_key_of_ones_own_carry_the_label():
         trm.compare({name: metrics.rows for name, metrics in runs.items()})
 
 
-# ids
-
-
 @pytest.mark.parametrize(
     ("keywords", "error", "message"),
     [
@@ -197,19 +185,13 @@ TWICE = torch.tensor([1, 2, 3, 4, 1])
 
 
 @pytest.mark.parametrize("call", ["update", "forward"])
-def test_an_id_in_two_rows_of_a_batch_is_refused(call):
+def test_an_id_in_two_rows_of_a_batch_is_refused_unless_one_has_weight_0(call):
     metrics = collection()
 
     with pytest.raises(ValueError, match=r"id 1 is in 2 rows of a batch.*clusters="):
         getattr(metrics, call)(*batch(0), row_ids=TWICE)
     assert not metrics["HR@2"].update_called
-
-
-@pytest.mark.parametrize("call", ["update", "forward"])
-def test_an_id_may_be_repeated_in_a_row_of_weight_0(call):
-    metrics = collection()
     getattr(metrics, call)(*batch(0), row_ids=TWICE, weights=torch.tensor([1.0, 1, 1, 1, 0]))
-
     assert metrics.rows.ids.tolist() == [1, 2, 3, 4]
 
 
@@ -220,9 +202,6 @@ def test_an_id_in_two_rows_that_is_found_later_raises_for_rows_alone(metrics):
     assert not any(value.isnan() for value in metrics.compute().values())
     with pytest.raises(ValueError, match=r"id \d+ occurs in 2 rows.*clusters="):
         _ = metrics.rows
-
-
-# processes
 
 
 def gathered(rank, world_size, named):
@@ -247,9 +226,6 @@ def test_rows_of_several_processes_need_ids(processes):
     assert ["need unique row_ids" in error for error in processes.run(gathered, 2, False)] == [True, True]
 
 
-# evaluate
-
-
 USERS, ITEMS = torch.rand(2, 9, 4, generator=torch.Generator().manual_seed(0))
 
 
@@ -262,17 +238,7 @@ def test_evaluate_keeps_rows_by_user_id():
     assert result.rows.mean() == {label: pytest.approx(value.item()) for label, value in result.items()}
 
 
-def test_evaluate_keeps_rows_by_number_without_a_vocabulary():
-    """The users 6 and 7, who have no target, have undefined rows."""
-    target = trm.Interactions.from_columns(range(6), [0, 3, 4, 8, 2, 1], num_users=8, num_items=9)
-    rows = trm.evaluate("HR@3", USERS[:8], ITEMS, target=target, keep_rows=True).rows
-
-    assert rows.ids.tolist() == list(range(8))
-    assert rows.values["HR@3"].isnan().tolist() == [False] * 6 + [True] * 2
-
-
 def test_evaluate_keeps_no_rows_unless_asked_for():
     target = trm.Interactions.from_columns([0], [0], num_users=1, num_items=9)
-
     with pytest.raises(ValueError, match="keep_rows=True"):
         _ = trm.evaluate("HR@3", USERS[:1], ITEMS, target=target).rows

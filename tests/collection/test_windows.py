@@ -77,48 +77,29 @@ def test_a_window_of_3_updates_holds_the_last_three_batches():
     assert len(window.slots) == 3
 
 
-# processes
+def shared(rank, world_size):
+    """Update with this process's rows of every batch of 40; return the values within `sync()` and after it, loaded too.
 
-
-def of_800_rows(rank, world_size):
-    """Return a collection with a window after updates with this process's rows of every batch of 40."""
-    metrics = make(trm.Window(200))
-    metrics.persistent(True)
+    A checkpoint within `sync()`, which adds up the sums since the start and no window, is refused.
+    """
+    metrics, loaded = (make(trm.Window(200)) for _ in range(2))
     for start in range(0, 800, 40):
         rows = slice(start + rank, start + 40, world_size)
         metrics.update(SCORES[rows], TARGET[rows], groups=CODES[rows])
-    return metrics
-
-
-def shared(rank, world_size):
-    """Return the values of the window by `compute`, within `sync()`, and after a checkpoint."""
-    metrics, loaded = of_800_rows(rank, world_size), make(trm.Window(200))
-    loaded.persistent(True)
-    loaded.load_state_dict(metrics.state_dict())
+    loaded.persistent(True), metrics.persistent(True)
     metrics.evaluator.sync()
     synced = recent(metrics)[0]
+    with pytest.raises(ValueError, match=r"sync\(\) does not add up Window\(rows=200, .*: save the state of each"):
+        metrics.state_dict()
     metrics.evaluator.unsync()
+    loaded.load_state_dict(metrics.state_dict())
     return [synced, recent(metrics)[0], recent(loaded)[0]]
 
 
 def test_a_window_counts_the_rows_of_all_processes(processes):
     """Also within `sync()`, and after a checkpoint."""
     values, _ = alone(slice(600, 800))
-
     assert processes.run(shared, 2) == [[values] * 3] * 2
-
-
-def saved_within_sync(rank, world_size):
-    metrics = of_800_rows(rank, world_size)
-    metrics.evaluator.sync()
-    with pytest.raises(ValueError, match=r"sync\(\) does not add up Window\(rows=200, .*: save the state of each"):
-        metrics.state_dict()
-    return True
-
-
-def test_a_checkpoint_within_sync_is_refused(processes):
-    """`sync()` adds up the sums since the start, and no window."""
-    assert processes.run(saved_within_sync, 2) == [True, True]
 
 
 def unsynchronised(rank, world_size):
@@ -148,7 +129,6 @@ def uneven(rank, world_size):
 def test_a_process_that_stops_keeps_its_last_rows(processes):
     """Of 200 rows, each process holds its last 100; of two updates, process 0 has 200 rows and process 1 has 100."""
     expected = {"HR@1": 10 / 11, "HR@1/window": 1 / 2, "HR@1/updates": 2 / 3}
-
     assert processes.run(uneven, 2) == [pytest.approx(expected)] * 2
 
 
@@ -179,9 +159,6 @@ def of_shards(rank, world_size):
 def test_a_window_of_shards_counts_rows_that_all_processes_hold_once(processes):
     """Each process holds all 200 rows and counts half of them: the last 100 rows are 50 of each."""
     assert processes.run(of_shards, 2) == [(1.0, 100)] * 2
-
-
-# merging and loading
 
 
 def persistent(accumulator, names=("HR", "MRR"), **options):

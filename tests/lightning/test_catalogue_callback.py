@@ -51,27 +51,15 @@ def counts(prefix):
     return {prefix + name: value for name, value in values.items()}
 
 
-# stages and epochs
-
-
 @both_packages
-def test_fit_logs_the_last_validation_with_one_embedding_each(pl):
-    """The sanity check embeds too; its two epochs have scores of signs + and -."""
+def test_a_target_is_evaluated_in_validations_and_tests_with_one_embedding_each(pl):
+    """The sanity check embeds too; the epochs of the fit have scores of signs + and -."""
     whole, module = callback(exclude=TRAIN, log_counts=True), make_embedding_module(pl)
     run = trainer(pl, whole)
     run.fit(module, DATA, DATA)
 
     assert logged(run) == expected_of(module, "val/", sign=-1) | counts("val/")
-    assert whole.results["val"].num_users == NUM_USERS
-    assert (module.calls, module.training) == (3, True)
-
-
-@both_packages
-def test_test_logs_the_same_target_under_its_own_prefix(pl):
-    whole, module = callback(exclude=TRAIN, log_counts=True), make_embedding_module(pl)
-    run = trainer(pl, whole)
-    run.validate(module, DATA, verbose=False)
-
+    assert (module.calls, module.training, whole.results["val"].num_users) == (3, True, NUM_USERS)
     assert run.test(module, DATA, verbose=False) == [expected_of(module, "test/") | counts("test/")]
     assert whole.results.keys() == {"val", "test"}
 
@@ -124,14 +112,6 @@ def test_without_validation_loaders_every_nth_training_epoch_is_evaluated(pl, tm
     assert (module.calls, module.training) == (2, True)
 
 
-def test_without_validation_loaders_early_stopping_sees_the_value(pl):
-    stop = pl.callbacks.EarlyStopping("val/HR@10", mode="max", patience=1)
-    run = trainer(pl, callback(exclude=TRAIN), stop, max_epochs=9)
-    run.fit(make_embedding_module(pl, validates=False), DATA)
-
-    assert run.current_epoch < 9
-
-
 def test_the_sanity_check_logs_nothing(pl):
     whole, seen = callback(), []
 
@@ -142,9 +122,6 @@ def test_the_sanity_check_logs_nothing(pl):
     trainer(pl, whole, Listener()).fit(make_embedding_module(pl), DATA, DATA)
 
     assert seen == [({}, {})]
-
-
-# embed and other arguments
 
 
 @pytest.mark.parametrize(
@@ -240,9 +217,6 @@ def test_progress_is_shown_beside_an_enabled_bar_of_tqdm_alone(name, enabled, is
     assert shown == [is_shown]
 
 
-# readers of keys that are not logged after each epoch
-
-
 def fit(pl, every, *readers, validates=True, scheduler=None, **options):
     """Fit with an evaluation every `every` epochs, and with callbacks or a scheduler (mode, frequency) that read it."""
 
@@ -301,9 +275,6 @@ def test_readers_run_if_each_validation_evaluates(every, validated, pl, tmp_path
 def test_readers_are_refused_if_not_each_validation_evaluates(pl, tmp_path):
     with pytest.raises(ValueError, match="reads its key after epochs without a value; it is logged every 2 epochs"):
         fit(pl, 2, keep(pl, tmp_path), check_val_every_n_epoch=3)
-
-
-# processes
 
 
 def shared_catalogue(rank, world_size):
@@ -369,22 +340,16 @@ def test_all_processes_evaluate_with_the_running_statistics_of_the_first(functio
     assert abs(saved["norm.running_mean"] - other["norm.running_mean"]).max() > 1e-3
 
 
-def scores_of(shift, far=0.0):
-    """Return an `embed` whose scores differ by `shift` on the second process, and those of masked items by `far`."""
+def scores(module, shift, far=0.0):
+    """Return an `embed` of scores that are moved by `shift`, and those of masked items by `far`."""
 
-    def embeds(rank):
-        def scores(module):
-            def score(ids):
-                values = module.users[ids] @ module.items.T
-                values[:, ::3] = -torch.inf
-                values[:, 1::7] = -1e9  # masked scores must not hide differences of the others
-                return values + shift * rank + (values < -1e8) * far * rank
+    def score(ids):
+        values = module.users[ids] @ module.items.T
+        values[:, ::3] = -torch.inf
+        values[:, 1::7] = -1e9  # masked scores must not hide differences of the others
+        return values + shift + (values < -1e8) * far
 
-            return score, None
-
-        return scores
-
-    return embeds
+    return score, None
 
 
 EMBEDS = {  # `embed` of each process
@@ -393,9 +358,9 @@ EMBEDS = {  # `embed` of each process
     "differs": lambda rank: lambda m: (m.users + 0.01 * rank, m.items),
     "shares": lambda rank: lambda m: ((m.users[rank::2] if rank else m.users), m.items),
     "rounds": lambda rank: lambda m: (m.users * (1 + 1e-6 * rank), m.items),
-    "scores differ": scores_of(0.01),
+    "scores differ": lambda rank: lambda m: scores(m, 0.01 * rank),
     "scores narrow": lambda rank: lambda m: (lambda ids: m.users[ids] @ m.items[: ITEMS - rank].T, None),
-    "scores round": scores_of(1e-6, far=1.0),
+    "scores round": lambda rank: lambda m: scores(m, 1e-6 * rank, far=rank),
 }
 
 

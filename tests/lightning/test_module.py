@@ -43,22 +43,15 @@ def expected_of(data, prefix="val/"):
     return by_hand(data, prefix, names=NAMES, tolerance=1e-6)
 
 
-def test_a_validation_logs_the_rows_of_its_own_epoch():
+def test_each_stage_logs_the_rows_of_its_own_epoch():
     """No batch of an earlier validation, of the fit's last epoch or of the sanity check counts."""
     module, first, second = Recommender(), samples(20), samples(11, seed=1)
     run = trainer(pl)
-
-    assert run.validate(module, loader(first), verbose=False) == [expected_of(first)]
     run.fit(module, loader(first), loader(second))
+
     assert logged(run) == expected_of(second)
     assert run.validate(module, loader(first), verbose=False) == [expected_of(first)]
-
-
-def test_a_test_logs_its_own_rows_under_its_own_prefix():
-    module, run = Recommender(), trainer(pl)
-    run.validate(module, loader(samples(11, seed=1)), verbose=False)
-
-    assert run.test(module, loader(samples(20)), verbose=False) == [expected_of(samples(20), "test/")]
+    assert run.test(module, loader(second), verbose=False) == [expected_of(second, "test/")]
 
 
 @pytest.mark.parametrize("inference_mode", [True, False])
@@ -156,14 +149,11 @@ def test_entries_of_sessions_go_on_in_later_batches_and_are_reset_with_the_epoch
     assert logged(run) == near(whole.compute(), 1e-6)
 
 
-NIGHTLY = [
-    pytest.param(precision, marks=pytest.mark.nightly)
-    for precision in ("64-true", "32-true", "16-true", "16-mixed", "bf16-mixed")
-]
+OTHERS = [pytest.param(name, marks=pytest.mark.nightly) for name in ("64-true", "32-true", "16-true", "16-mixed")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bf16-true", *NIGHTLY])
+@pytest.mark.parametrize("precision", ["bf16-true", *OTHERS, pytest.param("bf16-mixed", marks=pytest.mark.nightly)])
 @pytest.mark.filterwarnings("ignore:.*")  # each precision plugin has warnings of its own about CPUs
 def test_values_of_300_batches_are_exact_in_every_precision(precision):
     """States stay float64 and int64, whatever dtype the module that holds the collection is cast to."""

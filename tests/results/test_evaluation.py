@@ -16,7 +16,8 @@ LISTS = {"al": ["w", "x"], "zoe": ["x", "y"]}
 
 
 def with_and_without_cutoffs():
-    return trm.evaluate_lists(["HR@1", "HR@2", trm.NDCG(2, gain="exponential"), "RPrecision"], LISTS, target=TRUTH)
+    metrics = ["HR@1", "HR@2", trm.NDCG(2, gain="exponential"), "RPrecision"]
+    return trm.evaluate_lists(trm.RecMetricCollection(metrics, prefix="val/"), LISTS, target=TRUTH)
 
 
 def only(name):
@@ -29,17 +30,12 @@ KINDS = pytest.mark.parametrize(
 
 
 def test_a_result_has_a_row_per_metric_and_cutoff():
+    """Names of metrics have no prefix."""
     columns = with_and_without_cutoffs().to_dict()
 
     assert list(columns) == COLUMNS
     assert columns["metric"] == ["HR", "HR", "NDCG-exponential", "RPrecision"]
     assert (columns["k"], columns["num_users"], {*columns["group"]}) == ([1, 2, 2, None], [2] * 4, {None})
-
-
-def test_names_of_metrics_have_no_prefix():
-    collection = trm.RecMetricCollection(["HR", "MRR"], k=1, prefix="val/")
-
-    assert trm.evaluate_lists(collection, LISTS, target=TRUTH).to_dict()["metric"] == ["HR", "MRR"]
 
 
 def test_rows_have_value_error_and_interval():
@@ -73,7 +69,6 @@ def test_columns_of_polars_have_types_that_do_not_depend_on_the_values(make):
 
 def test_a_missing_library_is_named_with_the_way_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-
     with pytest.raises(ImportError, match="pandas is not installed: pip install pandas"):
         only("HR@1")().to_pandas()
 
@@ -88,11 +83,8 @@ def test_json_has_null_for_nan_and_counts_beside_the_rows():
     assert read["rows"] == [dict(zip(COLUMNS, ["HR", 1, None, 1.0, None, None, None, 1], strict=True))]
     of_lists = ("unserved", "left_out", "unlisted", "unknown", "repeated", "cut_ties", "without_history", "unmet")
     counts = {"num_users": 1, "num_skipped": 0, "num_unreachable": 0, "num_tied": 0}
+    assert "\n" not in result.to_json(indent=None)
     assert read["counts"] == counts | {f"num_{name}": 0 for name in (*of_lists, "excluded")}
-
-
-def test_json_without_indent_is_one_line():
-    assert "\n" not in trm.evaluate_lists("HR@1", **ONE_USER).to_json(indent=None)
 
 
 def test_markdown_leaves_out_empty_columns():
@@ -136,11 +128,7 @@ def recommendations():
 @pytest.mark.parametrize("make", [with_and_without_cutoffs, recommendations])
 def test_a_result_can_be_pickled(make):
     result = make()
-
     assert pickle.loads(pickle.dumps(result)).to_dict() == result.to_dict()
-
-
-# results of collections and metrics
 
 
 def shown(result):
@@ -148,21 +136,15 @@ def shown(result):
     return type(result), str(result), result.counts(), result.to_dict()
 
 
-def test_a_collection_has_the_result_of_evaluate():
+def test_a_collection_has_the_result_of_evaluate_beside_a_plain_dict():
     test = trm.Interactions.from_columns([0, 1, 2], [0, 1, 1], num_users=3, num_items=2)
     evaluation = trm.evaluate(["HR", "MRR"], torch.eye(3, 2), torch.eye(2), target=test, k=1)
     collection = trm.RecMetricCollection(["HR", "MRR"], k=1)
     collection.update(torch.eye(3, 2), torch.tensor([0, 1, 1]))
 
     assert shown(collection.result()) == shown(evaluation)
-
-
-def test_compute_returns_a_plain_dict_of_the_values_of_the_result():
-    collection = trm.RecMetricCollection(["HR", "MRR"], k=1)
-    collection.update(torch.eye(3, 2), torch.tensor([0, 1, 1]))
-
     assert type(collection.compute()) is dict
-    assert collection.compute() == collection.result()
+    assert collection.compute() == evaluation
 
 
 @pytest.mark.parametrize("metric", [trm.MRR(2), trm.MedianRank(), trm.NDCG(1, empty_target_action="neg")])
@@ -189,9 +171,6 @@ def test_a_result_has_groups_and_rows_and_counts_later_updates():
     assert result.rows.to_dict() == {"id": [4, 5, 6], "HR@1": [1, 0, 1]}
 
 
-# the table
-
-
 def hits_at_1(num_hits, num_users, **options):
     """Evaluate HR@1 of users of whom the first `num_hits` hit."""
     target = trm.Interactions.from_columns(range(num_users), range(num_users), num_users=num_users, num_items=20)
@@ -201,7 +180,6 @@ def hits_at_1(num_hits, num_users, **options):
 
 def test_one_user_has_neither_error_nor_interval():
     text = str(trm.evaluate_lists("HR@1", **ONE_USER))
-
     assert text == "HR@1  1.0000\n1 user\nno standard error and no interval for one user"
 
 
@@ -234,37 +212,19 @@ def test_a_group_of_few_users_has_no_interval_beside_those_that_have_one():
     assert lines[-1].startswith("± standard error, [95 % interval] from 10 users on; compare models")
 
 
-def cold_and_warm():
-    """Return the result of a cold user and two warm ones, of whom one does not hit."""
+def test_a_group_of_one_user_has_no_error_beside_those_that_have_one():
     collection = trm.RecMetricCollection("HR", k=1, accumulators=[trm.ByGroup("cold", "warm")])
     collection.update(torch.tensor([1, 1, 2]), depth=2, groups=torch.tensor([0, 1, 1]))
-    return collection.result()
+    result = collection.result()
+
+    groups = ["HR@1/cold  1.0000", "HR@1/warm  0.5000 ± 0.5000"]
+    assert str(result).splitlines()[1:3] == groups
+    assert "<td>cold</td><td>1.0000</td>" in result.groups._repr_html_()
 
 
-def test_a_group_of_one_user_has_no_error_beside_those_that_have_one():
-    assert str(cold_and_warm()).splitlines()[1:] == [
-        "HR@1/cold  1.0000",
-        "HR@1/warm  0.5000 ± 0.5000",
-        "3 users",
-        "± standard error; no interval for fewer than 10 users",
-    ]
-
-
-def test_notebooks_show_groups_by_name():
-    assert "<td>cold</td><td>1.0000</td>" in cold_and_warm().groups._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("metric", "bounds"),
-    [
-        (trm.AveragePopularity, (0, math.inf)),
-        (trm.CategoryShare, (0, math.inf)),
-        (trm.Novelty, (0, math.inf)),
-        (trm.PopularityLift, (-1, math.inf)),
-    ],
-)
-def test_a_metric_without_an_upper_bound_has_a_lower_one(metric, bounds):
-    assert metric.bounds == bounds
+def test_a_metric_without_an_upper_bound_has_a_lower_one():
+    assert trm.AveragePopularity.bounds == trm.CategoryShare.bounds == trm.Novelty.bounds == (0, math.inf)
+    assert trm.PopularityLift.bounds == (-1, math.inf)
 
 
 def test_an_interval_ends_at_the_only_known_bound():
