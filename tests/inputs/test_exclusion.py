@@ -137,8 +137,9 @@ def plain_facts(case, excluded, scores, names=()):
 
 def each(forms):
     """Return a decorator that tries forms of `exclude`, those of spans with one row padded at a time, too."""
-    sizes = [(form, size) for form in forms for size in ([1, 2**18] if form in SPANS else [1])]
-    return pytest.mark.parametrize(("form", "ids_at_once"), sizes, indirect=["ids_at_once"])
+    sizes = {form: [1, 2**18] if form in SPANS else [1] for form in forms}
+    cases = [pytest.param(*FORMS[form], size, id=f"{form}-{size}") for form in forms for size in sizes[form]]
+    return pytest.mark.parametrize(("exclude", "excluded", "ids_at_once"), cases, indirect=["ids_at_once"])
 
 
 @pytest.fixture
@@ -149,9 +150,8 @@ def ids_at_once(request, monkeypatch):
 
 @pytest.mark.parametrize("copies", [True, False], ids=["overwritten in a copy", "subtracted from counts"])
 @each(FORMS)
-def test_scores_rank_without_the_excluded_items(form, copies, ids_at_once, monkeypatch):
+def test_scores_rank_without_the_excluded_items(exclude, excluded, copies, ids_at_once, monkeypatch):
     monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: copies)
-    exclude, excluded = FORMS[form]
     found, expected = {}, {}
     for case in CASES:
         batch = trm.Scores(SCORES, TARGET, exclude=exclude, **case.given)
@@ -162,8 +162,7 @@ def test_scores_rank_without_the_excluded_items(form, copies, ids_at_once, monke
 
 
 @each(FORMS)
-def test_rows_whose_relevant_items_are_excluded_are_bad_rows(form, ids_at_once):
-    exclude, excluded = FORMS[form]
+def test_rows_whose_relevant_items_are_excluded_are_bad_rows(exclude, excluded, ids_at_once):
     ranking = trm.Scores(SCORES, TARGET, exclude=exclude).ranking(overlap="error", validate_args="deferred")
     rows = zip(TARGET.tolist(), excluded, strict=True)
 
@@ -172,9 +171,8 @@ def test_rows_whose_relevant_items_are_excluded_are_bad_rows(form, ids_at_once):
 
 @each([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
 @pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 4, ITEMS)])
-def test_pieces_of_columns_rank_as_whole_rows(form, borders, ids_at_once):
+def test_pieces_of_columns_rank_as_whole_rows(exclude, excluded, borders, ids_at_once):
     """As on processes that hold shards of the items."""
-    exclude, excluded = FORMS[form]
     pieces = [(SCORES[:, start:stop], start) for start, stop in pairwise(borders)]
     found, expected = {}, {}
     for case in CASES:
@@ -199,8 +197,7 @@ def test_pieces_of_columns_rank_as_whole_rows(form, borders, ids_at_once):
 
 @each(WITHOUT_MASKS)
 @pytest.mark.parametrize("items", [[3, 5, 1, 0, 4, 2], [3, 5, 1, 4]])
-def test_candidates_rank_as_scores_with_minus_inf_elsewhere(form, items, ids_at_once):
-    exclude, excluded = FORMS[form]
+def test_candidates_rank_as_scores_with_minus_inf_elsewhere(exclude, excluded, items, ids_at_once):
     full = [[score if item in items else -INF for item, score in enumerate(row)] for row in SCORES.tolist()]
     found, expected = {}, {}
     for case in CASES:
@@ -216,8 +213,7 @@ SCORES_OF_LISTS = [[9.0 - row.index(item) if item in row else -INF for item in r
 
 
 @each(FORMS)
-def test_excluded_items_leave_lists_and_later_items_move_up(form, ids_at_once):
-    exclude, excluded = FORMS[form]
+def test_excluded_items_leave_lists_and_later_items_move_up(exclude, excluded, ids_at_once):
     found, expected = {}, {}
     for case in WHOLE_CASES:
         lists = trm.Lists(tensor(LISTS), TARGET, exclude=exclude, complete=True, **case.given)
@@ -229,10 +225,9 @@ def test_excluded_items_leave_lists_and_later_items_move_up(form, ids_at_once):
 
 @each(WITHOUT_MASKS)
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
-def test_codes_that_no_items_share_rank_as_lists_of_the_items(shared, form, ids_at_once):
+def test_codes_that_no_items_share_rank_as_lists_of_the_items(shared, exclude, excluded, ids_at_once):
     codes = tensor([[item, item % 3] for item in range(ITEMS)] + [[-1, -1]])  # the last one for padding
     beams, index = codes[tensor(LISTS)], trm.SemanticIds(codes[:-1])
-    exclude, excluded = FORMS[form]
     found, expected = {}, {}
     for case in WHOLE_CASES:
         batch = index.beams(beams, TARGET, exclude=exclude, shared=shared, complete=True, **case.given)
