@@ -184,25 +184,16 @@ def test_ranks_have_the_depth_of_their_tensor_or_a_smaller_one(depth, known):
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
-@pytest.mark.parametrize(
-    ("k", "depth"),
-    [
-        (k, depth)
-        for k in (1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1)
-        for depth in (None, 2**40, 2**53 - 1)
-        if depth is None or depth >= k
-    ],
-)
+@pytest.mark.parametrize("k", [1, 3, 40_000, 2**31 - 1, 2**31, 2**40, 2**53 - 1])
+@pytest.mark.parametrize("depth", [None, 2**53 - 1])
 def test_ranks_up_to_k_are_hits_in_any_integer_dtype(dtype, k, depth, device):
     """Also where the dtype cannot hold k; ranks <= 0 are padding, and a row of them is skipped."""
     largest = torch.iinfo(dtype).max
     ranks = tensor([[0, 2, -1], [3, largest, 0], [0, 0, 0]], dtype=dtype, device=device)
-    batch = trm.Ranks(ranks, depth, complete=depth is None)
-    hits = [(k >= 2), (k >= 3) + (k >= largest)]
-    reciprocal_ranks = [(k >= 2) / 2, (k >= 3) / 3]
+    batch, hits = trm.Ranks(ranks, depth, complete=depth is None), (k >= 2) + (k >= 3) + (k >= largest)
 
-    assert trm.Precision(k).to(device)(batch).item() == pytest.approx(sum(hits) / k / 2, rel=1e-12)
-    assert trm.MRR(k).to(device)(batch).item() == pytest.approx(sum(reciprocal_ranks) / 2, rel=1e-12)
+    assert trm.Precision(k).to(device)(batch).item() == pytest.approx(hits / k / 2, rel=1e-12)
+    assert trm.MRR(k).to(device)(batch).item() == pytest.approx(((k >= 2) / 2 + (k >= 3) / 3) / 2, rel=1e-12)
 
 
 def test_complete_ranks_keep_misses_at_every_k():

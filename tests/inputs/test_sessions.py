@@ -70,23 +70,17 @@ def test_bad_sessions_are_refused(change, error, message):
 
 
 @pytest.mark.parametrize(
-    "update",
-    [
-        lambda *entries: trm.MRR(2).update(trm.Sessions(*entries)),
-        lambda *entries: trm.CollectSessions(trm.MRR(2)).update(*entries),
-    ],
-    ids=["Sessions", "CollectSessions"],
-)
-@pytest.mark.parametrize(
     ("scores", "indexes", "error", "message"),
     [
         (torch.rand(3), ["a", "a", "b"], TypeError, r"text such as 'a': .* trm.Vocabulary.number\(ids\)"),
         (torch.rand(3, 1), tensor([0, 0, 1]), ValueError, r"pass scores\[:, 0\]"),
     ],
 )
-def test_text_as_ids_and_a_column_of_scores_are_refused_with_the_cure(update, scores, indexes, error, message):
+def test_text_as_ids_and_a_column_of_scores_are_refused_with_the_cure(scores, indexes, error, message):
     with pytest.raises(error, match=message):
-        update(scores, tensor([0, 1, 1]), indexes)
+        trm.CollectSessions(trm.MRR(2)).update(scores, tensor([0, 1, 1]), indexes)
+    with pytest.raises(error, match=message):
+        trm.Sessions(scores, tensor([0, 1, 1]), indexes).ranking()
 
 
 def test_two_entries_of_a_session_with_two_weights_are_an_error():
