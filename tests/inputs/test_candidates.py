@@ -19,8 +19,8 @@ def values(batch, **options):
     """Return the values of many metrics, and the number of users and of rows whose item cannot be found."""
     metrics = trm.RecMetricCollection(NAMES, k=[1, 3], catalogue=CATALOGUE, **options)
     metrics.update(batch)
-    found = {key: value.nan_to_num(7).item() for key, value in metrics.compute().items()}
-    return found, metrics["HR@1"].num_users, metrics["HR@1"].num_unreachable
+    numbers = {key: value.nan_to_num(7).item() for key, value in metrics.compute().items()}
+    return numbers, metrics["HR@1"].num_users, metrics["HR@1"].num_unreachable
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -41,7 +41,7 @@ def test_candidates_have_the_bits_of_full_scores(seed, shared, padding_idx, widt
     target = torch.rand(5, ITEMS, generator=generator).argsort(1)[:, :3]
     target[torch.rand(5, 3, generator=generator) < 0.2] = -1
     exclude, history = torch.randint(-1, ITEMS, (2, 5, 4), generator=generator)
-    given = {"gains": torch.randint(1, 4, (5, 3), generator=generator), "exclude": exclude, "history": history}
+    columns = {"gains": torch.randint(1, 4, (5, 3), generator=generator), "exclude": exclude, "history": history}
     full = torch.full((5, ITEMS), -INF)
     for row, ids in enumerate(items.expand(5, width).tolist()):
         listed = [(item, score) for item, score in zip(ids, scores[row], strict=True) if item >= 0]
@@ -49,8 +49,8 @@ def test_candidates_have_the_bits_of_full_scores(seed, shared, padding_idx, widt
             full[row, item] = score
     options = {"padding_idx": padding_idx, "overlap": overlap, "ties": ties}
 
-    assert values(trm.Candidates(scores, target, items=items, **given), **options) == values(
-        trm.Scores(full, target, **given), **options
+    assert values(trm.Candidates(scores, target, items=items, **columns), **options) == values(
+        trm.Scores(full, target, **columns), **options
     )
 
 

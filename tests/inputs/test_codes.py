@@ -25,7 +25,7 @@ INF = math.inf
 @pytest.mark.parametrize(("shared", "ranks"), [("tie", [(1 + 2) / 2, 3]), ("first", [2, INF]), ("code", [1, 2])])
 def test_items_of_one_code_are_tied_or_only_the_first_is_listed_or_the_code_is(shared, ranks):
     codes = trm.SemanticIds(tensor([[7, 1], [7, 1], [7, 2]]))
-    items_1_and_2 = codes.beams(tensor([[[7, 1], [7, 2]]]), tensor([[1, 2]]), shared=shared)
+    items_1_and_2 = codes.beams(tensor([[[7, 1], [7, 2]]]), tensor([[1, 2]]), shared=shared, complete=True)
 
     assert items_1_and_2.ranking().ranks.tolist() == [ranks]
 

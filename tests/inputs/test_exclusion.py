@@ -76,8 +76,8 @@ class Case(NamedTuple):
         return {"padding_idx": self.padding_idx, "overlap": self.overlap}
 
     @property
-    def given(self):
-        return {"gains": GAINS if self.graded else None}
+    def gains(self):
+        return GAINS if self.graded else None
 
     @property
     def of_scores(self):
@@ -108,9 +108,9 @@ def places(items, depth):
 
 def facts(case, ranking, names=()):
     """Return what a ranking says about its rows."""
-    found = {name: getattr(ranking, name).tolist() for name in ("num_relevant", "num_recommended", *names)}
-    items = {"hits": ranking.relevant, "unwanted": ranking.penalties}
-    return found | {name: places(part, case.depth) for name, part in items.items()}
+    columns = {name: getattr(ranking, name).tolist() for name in ("num_relevant", "num_recommended", *names)}
+    items = {"hits": places(ranking.relevant, case.depth), "unwanted": places(ranking.penalties, case.depth)}
+    return columns | items
 
 
 def candidates(case, row, gain, excluded):
@@ -152,13 +152,13 @@ def ids_at_once(request, monkeypatch):
 @each(FORMS)
 def test_scores_rank_without_the_excluded_items(exclude, excluded, copies, ids_at_once, monkeypatch):
     monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: copies)
-    found, expected = {}, {}
+    ranked, expected = {}, {}
     for case in CASES:
-        batch = trm.Scores(SCORES, TARGET, exclude=exclude, **case.given)
-        found[case] = facts(case, ranking_of(case, batch), case.of_scores)
+        batch = trm.Scores(SCORES, TARGET, exclude=exclude, gains=case.gains)
+        ranked[case] = facts(case, ranking_of(case, batch), case.of_scores)
         expected[case] = plain_facts(case, excluded, SCORES.tolist(), case.of_scores)
 
-    assert found == expected
+    assert ranked == expected
 
 
 @each(FORMS)
@@ -174,7 +174,7 @@ def test_rows_whose_relevant_items_are_excluded_are_bad_rows(exclude, excluded, 
 def test_pieces_of_columns_rank_as_whole_rows(exclude, excluded, borders, ids_at_once):
     """As on processes that hold shards of the items."""
     pieces = [(SCORES[:, start:stop], start) for start, stop in pairwise(borders)]
-    found, expected = {}, {}
+    ranked, expected = {}, {}
     for case in CASES:
         counter = ShardCounter(
             target=TARGET,
@@ -184,28 +184,28 @@ def test_pieces_of_columns_rank_as_whole_rows(exclude, excluded, borders, ids_at
             device=SCORES.device,
             needs=Needs(case.depth, num_ranked=True, score_threshold=2, list_depth=case.depth or 0),
             options=Options("realistic", **case.options),
-            **case.given,
+            gains=case.gains,
         )
         target_scores = torch.stack([counter.target_scores(*piece) for piece in pieces]).amax(0)
         counted = sum(counter.count(*piece, target_scores) for piece in pieces)
         best = merged([counter.best(*piece) for piece in pieces], case.depth or 0)
-        found[case] = facts(case, counter.ranking(target_scores, counted, best), case.of_scores)
+        ranked[case] = facts(case, counter.ranking(target_scores, counted, best), case.of_scores)
         expected[case] = plain_facts(case, excluded, SCORES.tolist(), case.of_scores)
 
-    assert found == expected
+    assert ranked == expected
 
 
 @each(WITHOUT_MASKS)
 @pytest.mark.parametrize("items", [[3, 5, 1, 0, 4, 2], [3, 5, 1, 4]])
 def test_candidates_rank_as_scores_with_minus_inf_elsewhere(exclude, excluded, items, ids_at_once):
     full = [[score if item in items else -INF for item, score in enumerate(row)] for row in SCORES.tolist()]
-    found, expected = {}, {}
+    ranked, expected = {}, {}
     for case in CASES:
-        batch = trm.Candidates(SCORES[:, items], TARGET, items=tensor(items), exclude=exclude, **case.given)
-        found[case] = facts(case, ranking_of(case, batch), case.of_scores)
+        batch = trm.Candidates(SCORES[:, items], TARGET, items=tensor(items), exclude=exclude, gains=case.gains)
+        ranked[case] = facts(case, ranking_of(case, batch), case.of_scores)
         expected[case] = plain_facts(case, excluded, full, case.of_scores)
 
-    assert found == expected
+    assert ranked == expected
 
 
 LISTS = [[2, 0, 4, 3, 1], [5, 4, 3, -1, -1], [0, 1, 2, 3, 4], [4, 5, 1, 2, 3], [5, 4, 3, 2, 1]]
@@ -214,13 +214,13 @@ SCORES_OF_LISTS = [[9.0 - row.index(item) if item in row else -INF for item in r
 
 @each(FORMS)
 def test_excluded_items_leave_lists_and_later_items_move_up(exclude, excluded, ids_at_once):
-    found, expected = {}, {}
+    ranked, expected = {}, {}
     for case in WHOLE_CASES:
-        lists = trm.Lists(tensor(LISTS), TARGET, exclude=exclude, complete=True, **case.given)
-        found[case] = facts(case, lists.ranking(**case.options))
+        lists = trm.Lists(tensor(LISTS), TARGET, exclude=exclude, complete=True, gains=case.gains)
+        ranked[case] = facts(case, lists.ranking(**case.options))
         expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
 
-    assert found == expected
+    assert ranked == expected
 
 
 @each(WITHOUT_MASKS)
@@ -228,13 +228,13 @@ def test_excluded_items_leave_lists_and_later_items_move_up(exclude, excluded, i
 def test_codes_that_no_items_share_rank_as_lists_of_the_items(shared, exclude, excluded, ids_at_once):
     codes = tensor([[item, item % 3] for item in range(ITEMS)] + [[-1, -1]])  # the last one for padding
     beams, index = codes[tensor(LISTS)], trm.SemanticIds(codes[:-1])
-    found, expected = {}, {}
+    ranked, expected = {}, {}
     for case in WHOLE_CASES:
-        batch = index.beams(beams, TARGET, exclude=exclude, shared=shared, complete=True, **case.given)
-        found[case] = facts(case, batch.ranking(**case.options))
+        batch = index.beams(beams, TARGET, exclude=exclude, shared=shared, complete=True, gains=case.gains)
+        ranked[case] = facts(case, batch.ranking(**case.options))
         expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
 
-    assert found == expected
+    assert ranked == expected
 
 
 @pytest.mark.parametrize("exclude", [tensor([True, False]), tensor([[True, False]]), (tensor([0]), tensor([True] * 2))])
@@ -259,13 +259,13 @@ META_MASKS = {"bool [I]": META_MASK, "tuple": (META_CELLS, (META_PAST, META_IDS)
 META_FORMS = {"ids": META_IDS, "Jagged": META_JAGGED, "spans": META_PAST, "none": None} | META_MASKS
 CUT = {"depth": 3, "items": True, "score_threshold": 0.5}
 META_CALLS = {
-    "Scores": lambda rule, **given: trm.Scores(META_SCORES, META_TARGET, **given).ranking(**rule),
-    "cut": lambda rule, **given: trm.Scores(META_SCORES, META_TARGET[:, 0], **given).ranking(**CUT, **rule),
-    "get_topk_ranks": lambda rule, **given: trm.get_topk_ranks(META_SCORES, META_TARGET, 3, **given, **rule),
-    "Lists": lambda rule, **given: trm.Lists(META_IDS, META_TARGET, **given).ranking(**rule),
-    "Candidates": lambda rule, **given: trm.Candidates(META_SCORES, META_TARGET, items=META_IDS[0], **given).ranking(
-        **CUT, **rule
-    ),
+    "Scores": lambda rule, exclude: trm.Scores(META_SCORES, META_TARGET, exclude=exclude).ranking(**rule),
+    "cut": lambda rule, exclude: trm.Scores(META_SCORES, META_TARGET[:, 0], exclude=exclude).ranking(**CUT, **rule),
+    "get_topk_ranks": lambda rule, exclude: trm.get_topk_ranks(META_SCORES, META_TARGET, 3, exclude=exclude, **rule),
+    "Lists": lambda rule, exclude: trm.Lists(META_IDS, META_TARGET, exclude=exclude).ranking(**rule),
+    "Candidates": lambda rule, exclude: trm.Candidates(
+        META_SCORES, META_TARGET, items=META_IDS[0], exclude=exclude
+    ).ranking(**CUT, **rule),
 }
 
 
@@ -280,7 +280,7 @@ def test_no_form_waits_for_the_device(call, form, rule, at_once, monkeypatch):
     monkeypatch.setattr(exclude_module, "PADDED_IDS", at_once)
 
     with never_waits():
-        META_CALLS[call](rule, exclude=META_FORMS[form])
+        META_CALLS[call](rule, META_FORMS[form])
 
 
 @pytest.mark.parametrize("mask", [torch.ones(5, dtype=torch.bool), torch.ones(1, 5, dtype=torch.bool)])

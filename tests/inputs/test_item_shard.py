@@ -58,13 +58,13 @@ def values(make_input, dtype, overlap, masked):
     return [numbers(metrics.compute()), numbers(lists.compute()), numbers(forward), users]
 
 
-def shard_of(rank, world_size, scores, **given):
+def shard_of(rank, world_size, scores, **columns):
     first, last = BORDERS[world_size][rank : rank + 2]
-    return trm.ItemShard(scores[:, first:last], offset=first, num_items=ITEMS, **given)
+    return trm.ItemShard(scores[:, first:last], offset=first, num_items=ITEMS, **columns)
 
 
 def values_of_shards(rank, world_size, *settings):
-    return values(lambda **given: shard_of(rank, world_size, **given), *settings)
+    return values(lambda **batch: shard_of(rank, world_size, **batch), *settings)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -270,11 +270,11 @@ def forward_of_two_shards(rank, world_size):
     scores = torch.arange(42, dtype=torch.float32).reshape(7, 6) * 5 % 17
     target, groups = torch.arange(7) % 6, torch.arange(7) % 3 - 1
     whole = with_groups_and_counts()(scores, target, groups=groups)
-    given = trm.Scores(scores, target)
+    own = trm.Scores(scores, target)
     if rank < 2:
         first, last = ((0, 4), (4, 6))[rank]
-        given = trm.ItemShard(scores[:, first:last], target, first, 6, process_group=shards)
-    batch = with_groups_and_counts()(given, groups=groups, row_ids=torch.arange(7))
+        own = trm.ItemShard(scores[:, first:last], target, first, 6, process_group=shards)
+    batch = with_groups_and_counts()(own, groups=groups, row_ids=torch.arange(7))
     return numbers(batch), numbers(whole)
 
 

@@ -67,12 +67,12 @@ def test_jagged_rows_rank_as_padded_ones(form, names, batch, padding_idx):
     as_padded = {name: padded(*column) for name, column in batch.items()}
     scores = torch.arange(len(batch["target"][0]) * ITEMS).reshape(-1, ITEMS).mul(7).remainder(5).double()
     options = {"overlap": "miss", "padding_idx": padding_idx}
-    given, expected = ({name: rows[name] for name in names} | options for rows in (as_jagged, as_padded))
+    jagged_rows, padded_rows = ({name: rows[name] for name in names} | options for rows in (as_jagged, as_padded))
     lists, padded_lists = as_jagged["item_ids"], as_padded["item_ids"]
 
-    assert facts(rank_scores(scores, **given)) == facts(rank_scores(scores, **expected))
-    assert facts(rank_lists(lists, complete=True, **given)) == facts(
-        rank_lists(padded_lists, complete=True, **expected)
+    assert facts(rank_scores(scores, **jagged_rows)) == facts(rank_scores(scores, **padded_rows))
+    assert facts(rank_lists(lists, complete=True, **jagged_rows)) == facts(
+        rank_lists(padded_lists, complete=True, **padded_rows)
     )
 
 
