@@ -88,34 +88,11 @@ def test_users_without_ground_truth_count_as_the_action_says(form, action, devic
     assert numbers(trm.evaluate(NAMES, *scored, **options)) == by_hand(U @ V.T, empty_target_action=action)
 
 
-def test_a_function_is_asked_once_for_each_user_with_ground_truth():
-    asked = []
-
-    def score(ids):
-        asked.extend(ids.tolist())
-        return (U @ V.T)[ids]
-
-    trm.evaluate("HR@5", score, target=TEST, batch_size=7, empty_target_action="neg")
-
-    assert sorted(asked) == TEST.users.unique().tolist()
-
-
 def test_a_function_may_change_its_ids_in_place(device):
     scores = (U @ V.T).to(device).roll(1, 0)  # row 1 is user 0
     options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "k": [5, 10], "batch_size": 7}
 
     assert numbers(trm.evaluate(NAMES, lambda ids: scores[ids.add_(1) % USERS], **options)) == by_hand(U @ V.T)
-
-
-class WeighedHits(trm.RankingMetric):
-    """Hits whose rows weigh as many candidates as they have, with or without a relevant item."""
-
-    formula = staticmethod(trm.functional.hit_rate)
-    weights = staticmethod(lambda ranking: ranking.num_ranked)
-
-    @property
-    def needs(self):
-        return super().needs._replace(num_ranked=True)
 
 
 MASK = torch.arange(ITEMS) % 3 > 0
@@ -133,7 +110,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_users_without_ground_truth_weigh_their_candidates(form, action, device):
     """As if `all_users` ranked them."""
-    metrics = [trm.AUROC(weight="candidates", empty_target_action=action), WeighedHits(5, empty_target_action=action)]
+    metrics = [trm.AUROC(weight="candidates", empty_target_action=action)]
     options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "keep_rows": True}
     found = trm.evaluate(metrics, *FORMS[form](device), **options)
     of_all = trm.evaluate(metrics, *FORMS[form](device), all_users=True, **options)
@@ -327,22 +304,16 @@ def test_users_are_scored_in_the_order_of_the_lengths_of_their_lists(all_users, 
 
 
 @pytest.mark.parametrize("make", [torch.tensor, np.array], ids=["torch", "numpy"])
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda score, ids: trm.evaluate("HR@1", score, target=torch.eye(7) > 0, user_ids=ids, keep_rows=True).rows.ids,
-        lambda score, ids: trm.recommend(score, k=3, num_items=7, user_ids=ids).users.sort().values,
-    ],
-    ids=["evaluate", "recommend"],
-)
-def test_the_memory_of_user_ids_may_be_written_as_soon_as_a_user_is_scored(call, make):
+def test_the_memory_of_user_ids_may_be_written_as_soon_as_a_user_is_scored(make):
     ids = make([3, 1, 6])
 
     def score(asked):
         ids[:] = 0
         return torch.eye(7)[asked]
 
-    assert call(score, ids).tolist() == [1, 3, 6]
+    rows = trm.evaluate("HR@1", score, target=torch.eye(7) > 0, user_ids=ids, keep_rows=True).rows
+
+    assert rows.ids.tolist() == [1, 3, 6]
 
 
 def test_a_history_adds_no_users():

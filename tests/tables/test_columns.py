@@ -95,10 +95,6 @@ def test_a_delimiter_is_one_character(tmp_path):
         ids_of("user::item\n", tmp_path, delimiter="::")
 
 
-def test_columns_of_a_file_may_be_named_by_numbers(tmp_path):
-    assert ids_of("0,1,2\n5,6,7\n", tmp_path, user="0", item="1", value=None) == [5]
-
-
 def test_a_name_may_begin_with_a_blank(tmp_path):
     assert ids_of("user, item\nal,x\n", tmp_path, item=" item") == ["al"]
 

@@ -97,6 +97,7 @@ def test_parquet_is_read_as_pandas_wrote_it(tmp_path):
     ("text", "pairs"),
     [
         ("5 1 9\n2 9\n", [(5, 1), (5, 9), (2, 9)]),
+        ("0 5 3 9 1 2\n", [(0, 5), (0, 3), (0, 9), (0, 1), (0, 2)]),  # six numbers are no line of a run
         ("0 25 17\n1 4 30\n", [(0, 25), (0, 17), (1, 4), (1, 30)]),  # lines of two items are not edges
     ],
 )
@@ -462,18 +463,8 @@ NO_FRAME = "frame must be a frame, got .*: pass a frame of pandas, polars or pya
         (torch.zeros(2, 2), {}, TypeError, NO_FRAME),
         ("log.csv", {}, TypeError, r"frame must be a frame, got a path: Log\.from_file"),
         (pl.DataFrame(COLUMNS).lazy(), {}, TypeError, r"not computed yet, LazyFrame: pass frame.collect\(\)"),
-        (
-            COLUMNS,
-            {"value": "star"},
-            ValueError,
-            "no column 'star'; did you mean 'stars'.* item, when, stars; say",
-        ),
-        (
-            COLUMNS,
-            {"user_ids": ["al", "bo"]},
-            ValueError,
-            r"holds 'ü' in row 3, .* user_ids \(1 of 4 rows\): leave",
-        ),
+        (COLUMNS, {"value": "star"}, ValueError, "no column 'star'; did you mean 'stars'.* item, when, stars"),
+        (COLUMNS, {"user_ids": ["al", "bo"]}, ValueError, r"holds 'ü' in row 3, .* user_ids \(1 of 4 rows\)"),
         (TWICE, {}, ValueError, "frame has 2 columns named 'item': rename them"),
         (pair(item=[1, 2]), {}, ValueError, r"must be equally long, got \{'user': 1, 'item': 2\}"),
         (LARGE, {"user_ids": [5]}, ValueError, "holds 4611686018427387905 in row 1, which is not in user_ids"),

@@ -60,8 +60,6 @@ def test_every_entry_of_a_ground_truth_asks_for_the_rating(call, form):
     [
         ({"p": [1, 2]}, "order", True),
         ({"title": ["a", "b"]}, "order", True),
-        ({"hit": [True, False]}, "order", True),
-        ({"hit": [True, False]}, "value", True),
         ({"hit": [True, False]}, "time", True),
         ({"day": pd.to_datetime(["2024-01-01", "2024-01-02"])}, "value", True),
         ({"day": pd.to_datetime(["2024-01-01", "2024-01-02"])}, "time", True),
