@@ -41,25 +41,16 @@ def build(edges, users, items, **options):
 
 @settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs(), offset=st.integers(0, 9))
-def test_edges_become_sorted_distinct_pairs(graph, offset):
+def test_edges_become_sorted_distinct_pairs_and_rows(graph, offset):
     edges, users, items = graph
     graph, expected = build([(u, i + offset) for u, i in edges], users, items, item_offset=offset), sorted(set(edges))
+    rows = [[i for u, i in expected if u == user] for user in range(users)]
+    backwards = graph.select(range(users - 1, -1, -1)).items.tolist()
 
     assert pairs(graph) == expected
-    assert graph.degree.tolist() == [sum(u == user for u, _ in expected) for user in range(users)]
+    assert [[i for i in row if i >= 0] for row in backwards] == rows[::-1]
+    assert graph.degree.tolist() == [len(row) for row in rows]
     assert graph.popularity.tolist() == [sum(i == item for _, i in expected) for item in range(items)]
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(graph=graphs())
-def test_users_select_their_items_in_any_order(graph):
-    edges, users, items = graph
-    graph = build(edges, users, items, item_offset=0)
-    rows = [[item for user, item in sorted(set(edges)) if user == row] for row in range(users)]
-    chosen = [*range(users - 1, -1, -1), 0]
-
-    assert [[i for i in row if i >= 0] for row in graph.select(chosen).items.tolist()] == [rows[u] for u in chosen]
-    assert graph.max_degree == max(map(len, rows))
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -74,9 +65,7 @@ def test_every_form_leads_back(graph):
         Interactions.from_scipy(graph.to_scipy()),
     )
 
-    assert [(pairs(again), again.num_users, again.num_items) for again in back] == [
-        (sorted(set(edges)), users, items)
-    ] * 4
+    assert [(pairs(one), one.num_users, one.num_items) for one in back] == [(sorted(set(edges)), users, items)] * 4
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -91,61 +80,37 @@ def test_unions_and_differences_are_those_of_sets(graph, other):
 
 
 def test_undirected_edges_are_there_and_back():
-    forth, back = GRAPH.to_edge_index(3, undirected=True).chunk(2, dim=1)
-
-    assert torch.equal(back, forth.flip(0))
+    assert GRAPH.to_edge_index(3, undirected=True).tolist() == [[0, 0, 2, 2, 3, 7, 4, 6], [3, 7, 4, 6, 0, 0, 2, 2]]
 
 
 @pytest.mark.parametrize(("reduce", "value"), [("sum", 4 + 1), ("max", 4), ("last", 1)])
 def test_values_of_repeated_edges_are_reduced(reduce, value):
-    edges, values = tensor([[0, 1, 0], [3, 0, 3]]), tensor([4.0, 2.0, 1.0])
-
-    assert of_edges(edges, 2, 4, values, values_reduce=reduce).values.tolist() == [value, 2]
-
-
-VALUED = of_edges(tensor([[0, 1], [3, 0]]), 2, 4, tensor([5.0, 2.0]))
+    graph = of_edges(tensor([[0, 1, 0], [3, 0, 3]]), 2, 4, tensor([4.0, 2.0, 1.0]), values_reduce=reduce)
+    assert graph.values.tolist() == [value, 2]
 
 
-def test_values_are_joined_and_selected_with_their_edges():
-    joined = VALUED.union(of_edges(tensor([[1], [2]]), 2, 4, tensor([7.0])))
+def test_values_are_joined_removed_and_selected_with_their_edges():
+    graph = of_edges(tensor([[0, 1], [3, 0]]), 2, 4, tensor([5.0, 2.0]))
+    other = of_edges(tensor([[0, 1], [3, 2]]), 2, 4, tensor([6.0, 7.0]))  # the first pair is in both
 
-    assert joined.select([1, 0]).values.tolist() == [[2, 7], [5, 0]]
-
-
-def test_a_union_takes_the_last_value_of_a_pair_and_a_difference_none():
-    other = of_edges(tensor([[0], [3]]), 2, 4, tensor([7.0]))
-
-    assert VALUED.union(other).values.tolist() == [7, 2]
-    assert VALUED.without(other).values.tolist() == [2]
+    assert graph.union(other).select([1, 0]).values.tolist() == [[2, 7], [6, 0]]
+    assert graph.without(other).values.tolist() == [2]
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
-def test_edges_may_have_any_signed_dtype(dtype):
-    assert pairs(of_edges(EDGES.to(dtype), 3, 5)) == [(0, 0), (0, 4), (2, 1), (2, 3)]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "total"), [(torch.int8, 300), (torch.uint8, 300), (torch.int16, 300), (torch.bool, 3)]
-)
+@pytest.mark.parametrize(("dtype", "total"), [(torch.int8, 300), (torch.uint8, 300), (torch.bool, 3)])
 def test_sums_of_small_integers_do_not_wrap(dtype, total):
     graph = of_edges(tensor([[0, 0, 0], [1, 1, 1]]), 1, 2, tensor([100] * 3).to(dtype), values_reduce="sum")
-
     assert graph.values.tolist() == [total]
 
 
 @pytest.mark.parametrize(("matrix", "kind"), [(False, "csr_array"), (True, "csr_matrix")])
-def test_a_scipy_matrix_is_of_the_class_that_is_asked_for(matrix, kind):
-    made = of_edges(EDGES, 3, 5, torch.arange(4.0, requires_grad=True)).to_scipy(matrix=matrix)
+def test_a_scipy_matrix_is_a_copy_of_the_class_that_is_asked_for(matrix, kind):
+    graph = of_edges(EDGES, 3, 5, torch.arange(4.0, requires_grad=True))
+    made = graph.to_scipy(matrix=matrix)
+    rows = made.toarray().tolist()
+    made.data[:] = made.indices[:] = made.indptr[:] = 0
 
-    assert type(made).__name__ == kind
-    assert made.toarray().tolist() == [[3, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 2, 0]]
-
-
-def test_a_scipy_matrix_is_a_copy():
-    graph = of_edges(EDGES, 3, 5, torch.arange(4.0))
-    array = graph.to_scipy()
-    array.data[:] = array.indices[:] = array.indptr[:] = 0
-
+    assert (type(made).__name__, rows) == (kind, [[3, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 2, 0]])
     assert (pairs(graph), graph.values.tolist()) == ([(0, 0), (0, 4), (2, 1), (2, 3)], [3, 1, 0, 2])
 
 
@@ -180,23 +145,16 @@ def test_numbers_above_0_of_a_matrix_are_edges_with_values(read):
     assert (graph.num_users, graph.num_items) == (3, 3)
 
 
-@pytest.mark.parametrize("matrix", [RATINGS > 0, RATINGS.numpy() > 0], ids=["torch", "numpy"])
-def test_bools_of_a_matrix_are_edges_without_values(matrix):
-    graph = Interactions.from_dense(matrix)
-
+def test_bools_of_a_matrix_are_edges_without_values():
+    graph = Interactions.from_dense(RATINGS.numpy() > 0)
     assert (pairs(graph), graph.values) == ([(0, 1), (2, 0), (2, 2)], None)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
-@pytest.mark.parametrize("make", [sparse.coo_matrix, sparse.csr_array, lambda rows: tensor(rows).to_sparse()])
-def test_negative_values_of_sparse_matrices_become_0_as_those_of_a_frame(make, dtype):
-    dense = np.array([[-1, 1, 0], [2, 0, -3]], dtype=dtype)
+def test_values_below_0_of_sparse_matrices_become_0_and_those_of_edges_stay(dtype):
+    matrix = sparse.csr_array(np.array([[-1, 1, 0], [2, 0, -3]], dtype=dtype))
 
-    assert Interactions.from_scipy(make(dense)).values.tolist() == [0, 1, 2, 0]
-
-
-def test_negative_values_of_edges_stay_penalties():
+    assert Interactions.from_scipy(matrix).values.tolist() == [0, 1, 2, 0]
     assert of_edges(tensor([[0, 0], [0, 1]]), 1, 3, tensor([-1.0, 1.0])).values.tolist() == [-1, 1]
 
 
@@ -248,13 +206,6 @@ def test_rows_are_padded_to_max_items_or_to_the_largest_degree(device):
     assert graph.select([]).items.shape == (0, 1)
 
 
-def test_interactions_say_their_size_and_device(device):
-    graph = GRAPH.to(device)
-
-    assert repr(graph) == f"Interactions(3 users x 5 items, 4 edges, density 0.27, {graph.device})"
-    assert graph.select([1]).items.device.type == device.type
-
-
 def test_select_with_max_items_reads_no_value():
     """On "meta", which has no values: ids on the device need no host sync if max_items is the largest degree."""
     graph = of_edges(EDGES, 3, 5)
@@ -267,12 +218,7 @@ def test_select_with_max_items_reads_no_value():
 @pytest.fixture
 def file(tmp_path):
     """Return a function that writes a file and returns its path."""
-
-    def write(name, text):
-        (tmp_path / name).write_text(text, encoding="latin-1")
-        return tmp_path / name
-
-    return write
+    return lambda name, text: (tmp_path / name).write_text(text, encoding="latin-1") and tmp_path / name
 
 
 def test_text_files_share_one_shape(file):
@@ -309,6 +255,7 @@ def test_files_of_other_lines_are_refused(name, text, message, file):
         ("0 1\n0 2\n1 1\n", [(0, 1), (0, 2), (1, 1)]),  # pairs
         ("0 1 2 3 4\n0 5 6 7 8\n", [(0, item) for item in range(1, 9)]),
         ("0\n0\n", []),
+        ("".join(f"{user}\n" for user in range(500)) + "500 1\n", [(500, 1)]),  # 1 of 501 users: no id is far away
     ],
 )
 def test_short_lines_of_items_are_no_edges(text, expected, file):
@@ -334,20 +281,9 @@ def test_ids_far_beyond_their_number_are_warned_of_at_the_callers_line(read, nam
     assert [warning.filename for warning in caught] == [__file__]
 
 
-@pytest.mark.parametrize(
-    ("users", "options"),
-    [(HASHES, {"num_users": 301}), (HASHES, {"user_ids": HASHES}), ([0, 7, 299], {})],  # 300 = 100 * 3
-    ids=str,
-)
-def test_ids_of_a_known_number_or_below_100_times_theirs_are_not_warned_of(users, options):
-    assert len(of_columns(users, [0, 1, 2], **options)) == 3
-
-
-def test_users_without_items_count_for_the_number_of_ids(file):
-    """1 of 501 users has an item."""
-    lines = "".join(f"{user}\n" for user in range(500)) + "500 1\n"
-
-    assert Interactions.from_text(file("test.txt", lines)).num_users == 501
+@pytest.mark.parametrize("options", [{"num_users": 301}, {"user_ids": HASHES}, {"users": [0, 7, 299]}])  # 300 = 100 * 3
+def test_ids_of_a_known_number_or_below_100_times_theirs_are_not_warned_of(options):
+    assert len(of_columns(**{"users": HASHES, "items": [0, 1, 2]} | options)) == 3
 
 
 def test_ids_become_positions_in_their_vocabulary_and_unknown_ones_are_dropped():
@@ -368,11 +304,9 @@ def test_ids_become_positions_in_their_vocabulary_and_unknown_ones_are_dropped()
         (["b", None, "a"], ["a", "b"]),
         (["b", math.nan, "a"], ["a", "b"]),
     ],
-    ids=["Int64", "NA", "masked", "None", "NaN"],
 )
 def test_missing_entries_are_in_no_vocabulary(users, user_ids):
     graph = of_columns(users, [0, 1, 2], user_ids=user_ids, unknown="drop")
-
     assert (pairs(graph), graph.num_dropped) == ([(0, 2), (1, 0)], 1)
 
 
@@ -389,7 +323,6 @@ def test_a_dict_of_queries_has_the_rows_of_vocabularies(kind):
 
 def test_a_dict_of_grades_has_values_and_none_below_0():
     graded = Interactions.from_dict({"q2": {"d9": 1, "d1": 3}, "q0": {"d1": -2}, "q1": {}}, **QUERIES)
-
     assert (pairs(graded), graded.values.tolist()) == ([(1, 0), (1, 2), (3, 2)], [1, 3, 0])
 
 
@@ -398,9 +331,6 @@ def test_a_dict_has_vocabularies_of_its_own_with_a_row_for_an_empty_query():
 
     assert ([*graph.user_ids], [*graph.item_ids]) == (["q0", "q1", "q2"], ["d1", "d9"])
     assert pairs(graph) == [(0, 0), (2, 0), (2, 1)]
-
-
-def test_an_empty_dict_has_no_interactions():
     assert len(Interactions.from_dict({})) == 0
 
 
@@ -426,7 +356,7 @@ MATRIX = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 1, 0, 0]])
 """Edges among the ids 0 and 1, or a matrix of 2 users and 5 items."""
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8])
 @pytest.mark.parametrize(
     ("read", "message"),
     [
@@ -443,13 +373,11 @@ def test_a_matrix_of_0_and_1_is_no_edges_and_no_ids(read, message, dtype):
 @pytest.mark.parametrize(
     "read",
     [
-        lambda: of_edges(MATRIX.unique(dim=1), 2, 5),
-        lambda: of_edges(MATRIX[:, :4], 2, 5),
+        lambda: of_edges(MATRIX[:, :4].to(torch.int8), 2, 5),
         lambda: of_edges(MATRIX, 2, 5, torch.ones(5), values_reduce="sum"),
         lambda: of_edges(MATRIX, 2, 5, item_offset=0),
         lambda: Interactions.from_padded(MATRIX, 4),
         lambda: Interactions.from_padded(MATRIX, 6),
-        lambda: Interactions.from_padded(MATRIX[:, :2], 2),
         lambda: Interactions.from_padded(tensor([[0, 1, 0], [1, 0, 1]]), 2),
         lambda: Interactions.from_padded(tensor([[0, 1, -1], [1, 0, -1]]), 3),
         lambda: Interactions.from_jagged(MATRIX.reshape(-1), tensor([0, 5, 10]), 5),
@@ -460,17 +388,8 @@ def test_edges_and_ids_of_0_and_1_that_are_certain_are_read(read):
     assert pairs(read()) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-def test_many_cells_need_no_matrix():
-    """Interactions are built in O(E) without a dense matrix (10^5 x 10^6 cells would be 100 GB)."""
-    generator = torch.Generator().manual_seed(0)
-    users, items = (torch.randint(0, size, (100_000,), generator=generator) for size in (10**5, 10**6))
-
-    assert len(of_edges(torch.stack([users, items]), 10**5, 10**6)) == len((users * 10**6 + items).unique())
-
-
 def test_sizes_of_numpy_and_torch_are_whole_numbers():
     graph = of_edges(EDGES, np.int32(3), tensor(5), item_offset=np.uint8(0))
-
     assert (type(graph.num_users), graph.num_users, type(graph.num_items), graph.num_items) == (int, 3, int, 5)
 
 
@@ -556,12 +475,7 @@ def test_bad_input_is_refused(make, error, message):
 
 @pytest.mark.parametrize(
     ("items", "options", "asked"),
-    [
-        (range(20, 40), {}, 1),
-        (range(20, 39), {}, 0),
-        (range(19, 40), {}, 0),
-        (range(20, 40), {"item_offset": 0}, 0),
-    ],
+    [(range(20, 40), {}, 1), (range(20, 39), {}, 0), (range(19, 40), {}, 0), (range(20, 40), {"item_offset": 0}, 0)],
 )
 def test_twenty_items_that_all_begin_behind_twenty_users_are_asked_about(items, options, asked):
     items = tensor(items)
@@ -569,5 +483,4 @@ def test_twenty_items_that_all_begin_behind_twenty_users_are_asked_about(items, 
         warnings.simplefilter("always")
         of_edges(torch.stack([items % 20, items]), 20, 40, **options)
 
-    assert [warning for warning in caught if "item_offset=20, else item_offset=0" in str(warning.message)] == caught
-    assert len(caught) == asked
+    assert ["item_offset=20, else item_offset=0" in str(warning.message) for warning in caught] == [True] * asked

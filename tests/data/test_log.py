@@ -45,13 +45,12 @@ def events_of(log):
 def test_the_last_two_events_of_a_user_are_left_out(events):
     """Users of fewer than three events stay in train; parts keep the order of the log and share its vocabularies."""
     log = log_of(events)
-    order = sorted(range(len(events)), key=lambda row: (events[row][0], events[row][2]))
-    places = {}
+    part_of = [0] * len(events)
     for user in {event[0] for event in events}:
-        mine = [row for row in order if events[row][0] == user]
-        for place, row in enumerate(reversed(mine)):
-            places[row] = {0: 2, 1: 1}.get(place, 0) if len(mine) >= 3 else 0
-    expected = [[event for row, event in enumerate(events) if places[row] == part] for part in range(3)]
+        mine = sorted((row for row, event in enumerate(events) if event[0] == user), key=lambda row: events[row][2])
+        if len(mine) >= 3:
+            part_of[mine[-2]], part_of[mine[-1]] = 1, 2
+    expected = [[event for row, event in enumerate(events) if part_of[row] == part] for part in range(3)]
     parts = log.leave_last_out()
 
     assert [events_of(part) for part in parts] == expected
@@ -61,7 +60,6 @@ def test_the_last_two_events_of_a_user_are_left_out(events):
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events(), bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)), has_valid=st.booleans())
 def test_a_split_by_time_is_cut_at_its_bounds(events, bounds, has_valid):
-    """Without valid_from there is no validation."""
     first, second = sorted(bounds) if has_valid else (bounds[1], bounds[1])
     cut = [[event for event in events if (event[2] >= first) + (event[2] >= second) == part] for part in range(3)]
     assume(cut[0] and cut[2])
@@ -115,7 +113,6 @@ def test_as_many_users_are_held_out_as_asked(users, number):
 
 
 def test_every_user_and_item_may_be_held_out():
-    """Over 200 seeds, each of four users and of five items is held out several times."""
     log = log_of([(user, item, 0, 1) for user in range(4) for item in range(5)])
     tests = [log.split_users(1, 0.2, seed).test for seed in range(200)]
     users, items = Counter(test.users[0].item() for test in tests), Counter(test.items[0].item() for test in tests)
@@ -168,7 +165,6 @@ def test_a_minimum_keeps_edges_without_values():
 @settings(max_examples=examples(100), deadline=None)
 @given(events=events())
 def test_the_last_value_is_that_of_the_latest_time(events):
-    """Of equal times it is the last."""
     log = log_of(events)
     latest = {event[:2]: event[3] for event in sorted(events, key=lambda event: event[2])}
     graph = log.to_interactions(values_reduce="last")
@@ -187,22 +183,12 @@ def test_times_in_two_units_have_no_latest():
         mixed.to_interactions(values_reduce="last")
 
 
-def test_a_vocabulary_of_all_rows_keeps_rows_without_an_event():
-    """Users 0 and 2 of four, so that a split fits the embeddings of a model."""
-    log = Log.from_frame({"user": [0, 0, 2, 2], "item": [1, 0, 4, 2]}, user_ids=range(4), item_ids=range(6))
-    test = log.split_random((1, 0, 1), seed=0).test.to_interactions()
-
-    assert log.items.tolist() == [1, 0, 4, 2]
-    assert trm.evaluate("HR@6", torch.eye(4), torch.eye(6)[:, :4], target=test)["HR@6"] == 1
-
-
-@pytest.mark.parametrize(
-    "times", [[3.5, 1, 2], np.array([3, 1, 2], "M8[D]"), np.array([3, 1, 2], "M8[ns]")], ids=["numbers", "days", "ns"]
-)
+@pytest.mark.parametrize("times", [[3.5, 1, 2], np.array([3, 1, 2], "M8[D]"), np.array([3, 1, 2], "M8[ns]")])
 def test_a_log_survives_a_file(times, tmp_path):
     frame = {"user": ["b", "a", "b"], "item": [2**63, 0, 1], "t": times, "v": [1, 2, 3]}
     log = Log.from_frame(frame, time="t", value="v")
     log.save(tmp_path / "log")
+    torch.load(tmp_path / "log", weights_only=True)
     back = Log.load(tmp_path / "log")
 
     assert (back.users.tolist(), back.items.tolist(), back.values.tolist()) == ([1, 0, 1], [2, 0, 1], [1, 2, 3])
@@ -210,21 +196,12 @@ def test_a_log_survives_a_file(times, tmp_path):
     assert (back.user_ids, back.item_ids, repr(back)) == (log.user_ids, log.item_ids, repr(log))
 
 
-def test_a_file_of_a_log_without_times_is_read_by_torch(tmp_path):
-    Log.from_frame({"user": [1], "item": [1]}).save(tmp_path / "log")
-    torch.load(tmp_path / "log", weights_only=True)
-
-    assert (Log.load(tmp_path / "log").times, Log.load(tmp_path / "log").values) == (None, None)
-
-
 TRAIN, OTHER = Log.from_frame(DAY), Log.from_frame({"user": ["zoe", "al"], "item": ["z", "q"]})
 
 
 def test_logs_of_two_sources_share_rows_after_recode():
     both = OTHER.recode(TRAIN.user_ids.union(OTHER.user_ids), TRAIN.item_ids.union(OTHER.item_ids))
-
-    assert (both.users.tolist(), both.items.tolist()) == ([2, 0], [2, 3])
-    assert (both.num_users, both.num_items) == (3, 4)
+    assert (both.users.tolist(), both.items.tolist(), both.num_users, both.num_items) == ([2, 0], [2, 3], 3, 4)
 
 
 LOG = Log.from_frame(DAY, time="day")
@@ -261,7 +238,6 @@ BAD = [
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD)
 def test_bad_input_is_refused(make, error, message):
-    """With the value that was given, those that are accepted, or what to do."""
     with pytest.raises(error, match=message):
         make()
 
@@ -278,32 +254,36 @@ def test_files_of_movielens_bring_their_times(tmp_path):
 NEWEST_FIRST = {"user": [1, 1, 1], "item": [3, 4, 5], "t_dat": [1_500_000_009, 1_500_000_008, 1_500_000_007]}
 
 
+def saved(log, path):
+    log.save(path)
+    return Log.load(path)
+
+
 @pytest.mark.parametrize(
-    "look", [Log.leave_last_out, lambda log: log.take(torch.arange(2)).leave_last_out(), trm.audit]
+    "look",
+    [
+        lambda log, path: log.leave_last_out(),
+        lambda log, path: log.take(torch.arange(2)).leave_last_out(),
+        lambda log, path: saved(log, path).leave_last_out(),
+        lambda log, path: trm.audit(log),
+    ],
 )
-def test_a_column_that_may_be_the_time_is_asked_about_by_what_depends_on_order(look):
-    """The oldest event of a newest-first log would be the test event."""
+def test_a_column_that_may_be_the_time_is_asked_about_by_what_depends_on_order(look, tmp_path):
+    """The oldest event of a newest-first log would be the test event; a random split has no order."""
+    log = Log.from_frame(NEWEST_FIRST)
+
+    assert len(log.split_random((1, 1, 1)).train) == 1
     with pytest.raises(ValueError, match=r"has a column that is not read: 't_dat'\. .*time=None"):
-        look(Log.from_frame(NEWEST_FIRST))
-
-
-def test_a_column_that_may_be_the_time_is_not_asked_about_by_a_random_split():
-    assert len(Log.from_frame(NEWEST_FIRST).split_random((1, 1, 1)).train) == 1
+        look(log, tmp_path / "log.pt")
 
 
 @pytest.mark.parametrize(("time", "item"), [(None, 5), ("t_dat", 3)])
 def test_a_time_that_was_said_is_not_asked_about(time, item):
     test = Log.from_frame(NEWEST_FIRST, time=time).leave_last_out().test
-
     assert test.item_ids.ids(test.items) == [item]
 
 
 CLICKS = {"user": [1, 1, 1], "item": [10, 11, 12], "is_click": [1, 0, 1]}
-
-
-def saved(log, path):
-    log.save(path)
-    return Log.load(path)
 
 
 @pytest.mark.parametrize(
@@ -315,10 +295,8 @@ def saved(log, path):
         lambda log, path: saved(log, path).to_interactions(),
         lambda log, path: trm.evaluate_lists("HR@1", {1: [11]}, target=log),
     ],
-    ids=["log", "part", "split", "file", "target"],
 )
 def test_a_column_of_clicks_that_is_not_read_is_asked_about(use, tmp_path):
-    """Events may be irrelevant."""
     with pytest.raises(ValueError, match=r"not read: 'is_click'\. .*value='is_click'"):
         use(Log.from_frame(CLICKS, time=None), tmp_path / "log.pt")
 
@@ -328,27 +306,10 @@ def test_a_value_that_was_said_is_not_asked_about():
     assert len(Log.from_frame(CLICKS, value=None).to_interactions()) == 3
 
 
-def test_a_saved_log_asks_about_its_time(tmp_path):
-    log = Log.from_frame({**CLICKS, "ts": [1_700_000_009, 1_700_000_001, 1_700_000_005]})
+def test_the_relevance_of_qrels_is_the_value_and_below_0_not_relevant_as_in_trec_eval(tmp_path):
+    path = tmp_path / "q.qrels"
+    path.write_text("q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n")
 
-    with pytest.raises(ValueError, match="'ts'"):
-        saved(log, tmp_path / "log.pt").leave_last_out()
-
-
-QRELS = "q1 0 d1 2\nq1 0 d2 0\nq1 0 d3 -1\n"
-
-
-@pytest.mark.parametrize(("options", "values"), [({}, [2, 0, -1]), ({"value": None}, None)])
-def test_the_relevance_of_qrels_is_the_value(options, values, tmp_path):
-    (tmp_path / "q.qrels").write_text(QRELS)
-    log = Log.from_file(tmp_path / "q.qrels", **options)
-
-    assert (log.values if values is None else log.values.tolist()) == values
-
-
-def test_a_relevance_below_0_is_not_relevant_as_in_trec_eval(tmp_path):
-    (tmp_path / "q.qrels").write_text(QRELS)
-
-    assert trm.evaluate_lists("MRR@3", {"q1": ["d2", "d3", "d1"]}, target=Log.from_file(tmp_path / "q.qrels")) == {
-        "MRR@3": 1 / 3
-    }
+    assert Log.from_file(path).values.tolist() == [2, 0, -1]
+    assert Log.from_file(path, value=None).values is None
+    assert trm.evaluate_lists("MRR", {"q1": ["d2", "d3", "d1"]}, target=Log.from_file(path), k=3) == {"MRR@3": 1 / 3}

@@ -27,7 +27,6 @@ def evaluate(vectors, kernels, **options):
 
 @KERNELS
 def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
-    """Memory runs out during the first three attempts."""
     vectors, options = world(*place.pick((2000, 5000, 32, 50), (40, 300, 8, 6)), place.device)
     expected = evaluate(vectors, kernels, **options)
     module = counting.eager if kernels == "eager" else counting
@@ -47,32 +46,23 @@ def test_a_batch_that_fails_is_repeated_in_halves(kernels, place, monkeypatch):
     assert (result.num_users, result.kernels) == (expected.num_users, kernels)
 
 
-@pytest.fixture
-def capped(cuda):
-    """Yield a function that lets the process take 256 MiB more, and returns this cap; lift it at the end."""
-
-    def cap():
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        most = torch.cuda.memory_reserved() + 2**28
-        torch.cuda.set_per_process_memory_fraction(most / torch.cuda.get_device_properties(cuda).total_memory)
-        return most
-
-    yield cap
-    torch.cuda.set_per_process_memory_fraction(1.0)
-
-
 @KERNELS
-def test_a_full_card_gives_the_same_results(kernels, cuda, capped, monkeypatch):
-    """The first batch would take several times the 256 MiB that are left."""
+def test_a_full_card_gives_the_same_results(kernels, cuda, monkeypatch):
+    """Only 256 MiB more may be taken; the first batch would take several times that."""
     shape = {"eager": (4096, 100_000, 32, 50), "triton": (100_000, 20_000, 32, 200)}[kernels]
     vectors, options = world(*shape, cuda)
     expected = evaluate(vectors, kernels, **options)
-    most, failures = capped(), torch.cuda.memory_stats()["num_ooms"]
-    monkeypatch.setattr(scoring, "memory_on", lambda device: 2**40)
-    result = evaluate(vectors, kernels, **options)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    cap, failures = torch.cuda.memory_reserved() + 2**28, torch.cuda.memory_stats()["num_ooms"]
+    torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.get_device_properties(cuda).total_memory)
+    try:
+        monkeypatch.setattr(scoring, "memory_on", lambda device: 2**40)
+        result = evaluate(vectors, kernels, **options)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
 
     assert torch.cuda.memory_stats()["num_ooms"] > failures
-    assert torch.cuda.max_memory_allocated() <= most
+    assert torch.cuda.max_memory_allocated() <= cap
     assert numbers(result) == near(expected)

@@ -1,7 +1,7 @@
 """Products on a card: pairs have the bits of their tiles, and ranks are those of float64 as far as rounding allows."""
 
 import math
-from typing import NamedTuple
+from collections import namedtuple
 
 import pytest
 import torch
@@ -15,15 +15,8 @@ from torchrecmetrics.kernels import triton as kernels
 INF, NAN = math.inf, math.nan
 
 
-class Kind(NamedTuple):
-    """The dtype and precision of a product, and the rounding of its operands relative to |u| |v|."""
-
-    dtype: torch.dtype
-    precision: str
-    operands: float  # relative error of rounding the operands before the product
-
-
-# tf32 cuts the mantissa of an operand to 10 bits, bfloat16 rounds it to 7
+# `operands` is the relative error of rounding them: tf32 cuts a mantissa to 10 bits, bfloat16 rounds it to 7
+Kind = namedtuple("Kind", "dtype precision operands")
 KINDS = {
     "bf16": Kind(torch.bfloat16, "highest", 0.0),
     "fp16": Kind(torch.float16, "highest", 0.0),
@@ -155,13 +148,10 @@ def test_an_early_exit_is_exact_up_to_the_depth(targets, kind, place):
     assert (counts.better[beyond & ~whole.thresholds.isnan()] >= 100).all()
 
 
-@pytest.mark.parametrize("targets", [1, 20])
+@TARGETS
 @pytest.mark.parametrize("d", [96, 300])
 def test_every_run_gives_the_same_bits(d, targets, kind, cuda):
-    """Pairs, counts and early exit have the same bits in every run, in whatever order the programs finish.
-
-    For widths above 256 bytes or so Triton 3.6 copies both operands without a fence between copy and multiplication.
-    """
+    """Above 256 bytes or so Triton 3.6 copies both operands without a fence between copy and multiplication."""
     rows, items = 3000, 100_000
     users, others = (torch.randn(n, d, device=cuda).to(kind.dtype) for n in (rows, items))
     products = kernels.Products(users, others)

@@ -48,7 +48,6 @@ def test_no_item_of_a_constant_row_is_better(dtype, width, place):
 
 @pytest.mark.parametrize("width", [1, 40])
 def test_rows_behind_2_to_the_31_scores_are_counted(width, place):
-    """The last rows of a matrix of 2.4 * 10^9 scores have the counts that they have in a small matrix."""
     rows, items = place.pick((2400, 1_000_000), (6, 500))
     if not place.small and torch.cuda.mem_get_info()[0] < 8 * 2**30:
         pytest.skip("less than 8 GiB of memory free")

@@ -95,7 +95,6 @@ def test_an_update_that_never_waits_gives_the_values_of_the_cpu(form, targets, k
         lambda s, t, h, kernels: trm.Scores(s, t, exclude=h).ranking(kernels=kernels),
         lambda s, t, h, kernels: trm.Lists(s.topk(40).indices, t),
     ],
-    ids=["ranks", "ranking", "lists"],
 )
 def test_other_inputs_never_wait_when_they_are_made_and_added(make, kernels, place):
     inputs = batch(place)
@@ -110,10 +109,9 @@ def test_other_inputs_never_wait_when_they_are_made_and_added(make, kernels, pla
     "wait",
     [
         lambda metrics, scores: metrics.compute(),
-        lambda metrics, scores: metrics.update(scores, scores > 0.5),
+        lambda metrics, scores: metrics.update(scores, scores > 0.5),  # a dense target of unknown width
         lambda metrics, scores: scores.sum().item(),
     ],
-    ids=["compute", "dense target of unknown width", "item"],
 )
 def test_waiting_is_noticed(wait, cuda):
     scores = torch.rand(4, 300, device=cuda)
@@ -126,7 +124,6 @@ def test_waiting_is_noticed(wait, cuda):
 
 @pytest.fixture
 def deterministic():
-    """Make PyTorch raise where an operation is nondeterministic."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -146,22 +143,15 @@ def test_deterministic_mode_changes_no_value(form, targets, kernels, place, dete
 
 
 @KERNELS
-def test_float_ranks_are_added_in_deterministic_mode(kernels, place, deterministic):
+def test_float_ranks_and_embeddings_are_evaluated_in_deterministic_mode(kernels, place, deterministic):
     """The check of float ranks adds up places."""
     scores, target, _ = batch(place)
-    ranks = trm.Scores(scores, target).ranking(kernels=kernels).ranks
     metrics = trm.RecMetricCollection("HR", k=20, kernels=kernels).to(place.device)
-    metrics.update(trm.Ranks(ranks, complete=True))
-
-    assert 0 < metrics.compute()["HR@20"] < 1
-
-
-@KERNELS
-def test_embeddings_are_evaluated_in_deterministic_mode(kernels, place, deterministic):
-    scores, target, _ = batch(place)
+    metrics.update(trm.Ranks(trm.Scores(scores, target).ranking(kernels=kernels).ranks, complete=True))
     users, items = (torch.randn(n, 16, device=place.device) for n in scores.shape)
     interactions = trm.Interactions.from_padded(target, len(items))
 
+    assert 0 < metrics.compute()["HR@20"] < 1
     assert 0 <= trm.evaluate("NDCG@20", users, items, target=interactions, kernels=kernels)["NDCG@20"] <= 1
 
 
@@ -188,13 +178,6 @@ def record(step, device):
     return graph.replay, outputs
 
 
-def refill(inputs, fresh):
-    """Write another batch into the tensors that a recorded function reads, and return it."""
-    for old, new in zip(inputs, fresh, strict=True):
-        old.copy_(new)
-    return fresh
-
-
 @KERNELS
 @TARGETS
 def test_recorded_sums_add_up_to_the_states_of_updates(targets, kernels, place):
@@ -211,36 +194,13 @@ def test_recorded_sums_add_up_to_the_states_of_updates(targets, kernels, place):
     replay, ((sums,),) = record(step, place.device)
     total = torch.zeros_like(sums)
     for _ in range(3):
-        scores, target, history = refill(inputs, batch(place, targets))
+        for old, new in zip(inputs, batch(place, targets), strict=True):
+            old.copy_(new)
         replay()
         total += sums
-        expected.update(scores, target, exclude=history)
+        expected.update(*inputs[:2], exclude=inputs[2])
     state = expected.evaluator.metric_state[f"{expected.evaluator._state_name}-sums"]
     values = {key: result.value for key, result in evaluator.formulas.layout.results(total).items()}
 
     torch.testing.assert_close(total, state, rtol=1e-14, atol=0)
     assert values == pytest.approx(numbers(expected.compute()), rel=1e-14)
-
-
-@KERNELS
-def test_a_recorded_update_does_not_accumulate(kernels, cuda, place):
-    """States are replaced and not written to, so each replay adds its batch to the state at the time of recording."""
-    inputs = batch(place)
-    metrics, single = collection(kernels, cuda), collection(kernels, cuda)
-    metrics.update(*inputs[:2])
-    evaluator = metrics.evaluator
-    before = dict(evaluator.metric_state)  # the graph reads these tensors, so they must stay alive
-
-    def step():
-        vars(evaluator).update(before)
-        metrics.update(inputs[0], inputs[1], exclude=inputs[2])
-        return [tuple(evaluator.metric_state.values())]
-
-    replay, (after,) = record(step, cuda)
-    for _ in range(2):
-        scores, target, history = refill(inputs, batch(place))
-        replay()
-    single.update(scores, target, exclude=history)
-    added = single.evaluator.metric_state.values()
-
-    assert all(torch.equal(a + c, b) for a, b, c in zip(before.values(), after, added, strict=True))

@@ -99,7 +99,6 @@ def test_lists_of_many_blocks_of_equal_scores_are_exact(k, levels, dtype, device
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("items", "listed"), [(3, 3), (30, 20), (3000, 20)])
 def test_lists_need_no_value_on_the_host(items, listed, dtype):
-    """On `meta` and in fake tensors no value can be read."""
     scores = torch.empty(4, items, dtype=dtype, device="meta")
     mask, ids = scores.new_zeros(items, dtype=torch.bool), scores.new_zeros((4, 5), dtype=torch.int64)
     with FakeTensorMode():

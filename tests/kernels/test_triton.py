@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -54,9 +55,7 @@ def test_names_that_are_not_specialised_are_parameters():
     ids=lambda value: getattr(value, "stem", value),
 )
 def test_kernels_are_right_in_the_interpreter(path, chosen):
-    """A mistake is found before a card is needed."""
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-k", chosen]
-
     assert " passed" in interpret("pytest", *options, path, seconds=850)
 
 
@@ -77,10 +76,8 @@ def test_commands_for_the_first_minutes_on_a_card_run(command, rows):
 CARDS = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 """Bytes of shared memory that one program can have, by compute capability."""
 SCORES = [("fp32", 1), ("fp64", 2), ("bf16", 8), ("fp32", 33), ("fp32", 1024)]
-"""Dtypes of scores, and thresholds of a row."""
 PRODUCTS = [("bf16", "highest", 128), ("bf16", "highest", 200)]
 PRODUCTS += [("fp32", "high", 128), ("fp32", "high", 300), ("fp32", "highest", 128)]
-"""Dtypes of embeddings, the precision of their products, and their widths."""
 
 
 def on_cards(kinds):
@@ -117,7 +114,6 @@ def test_kernels_over_scores_fit_the_card(card, kind, edges):
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(("card", "kind", "precision", "width"), on_cards(PRODUCTS))
 def test_kernels_over_products_use_the_same_tensor_cores_for_pairs_and_tiles(card, kind, precision, width):
-    """They fit the card, and use tensor cores wherever float32 need not be exact."""
     instructions = []
     for columns in (0, 1, kernels._COLUMNS):  # 0: pairs
         made = machine_code.over_products(card, kind, precision, width, columns, biased=True)
@@ -129,6 +125,7 @@ def test_kernels_over_products_use_the_same_tensor_cores_for_pairs_and_tiles(car
     assert instructions == [instructions[0]] * 3
 
 
+ROWS = dict(machine_code.rows())
 # Most instructions per score that kernels may have on compute capability 9.0, by the name of the case.
 BOUNDS = {
     "scores fp32, 1 threshold": 6,
@@ -147,18 +144,9 @@ BOUNDS = {
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if number % 5 == 0 else NIGHTLY)
-        for number, (name, _) in enumerate(machine_code.rows())
-    ],
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=NIGHTLY if at % 5 else ()) for at, n in enumerate(ROWS)])
 def test_a_score_takes_few_instructions(name):
-    """A change that adds some fails."""
-    made = dict(machine_code.rows())[name]()
-
-    assert made.instructions() <= BOUNDS[name]
+    assert ROWS[name]().instructions() <= BOUNDS[name]
 
 
 @pytest.mark.parametrize("card", [*CARDS, 75, 100, 103, 121])
@@ -167,7 +155,6 @@ def test_a_score_takes_few_instructions(name):
     "dtypes", [(torch.float32,) * 2, (torch.bfloat16,) * 2, (torch.float16, torch.float32)], ids=str
 )
 def test_pairs_and_tiles_multiply_the_same_numbers_in_the_same_parts(dtypes, precision, card):
-    """At every width, so that their bits are equal."""
     choose = partial(kernels._tile_sizes, dtypes, precision, capability=divmod(card, 10))
     widths = (*range(1, 140), 255, 256, 257, 512, 700, 1024)
     sizes = [[choose(width, columns=columns) for columns in (0, 1, 8)] for width in widths]  # columns = 0: pairs
@@ -176,27 +163,22 @@ def test_pairs_and_tiles_multiply_the_same_numbers_in_the_same_parts(dtypes, pre
     assert all(size.entries in range(16, 1025, 16) for each in sizes for size in each)
 
 
-@pytest.mark.parametrize("kind", ["cpu", "mps"])
-def test_kernels_run_on_cuda_alone(kind):
-    assert kind in kernels.unavailable(torch.device(kind))
+@pytest.mark.parametrize(
+    ("device", "hip", "named"), [("cpu", None, "cpu"), ("mps", None, "mps"), ("cuda", "6", "ROCm")]
+)
+def test_kernels_run_on_cuda_alone(device, hip, named, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert named in kernels.unavailable(torch.device(device))
 
 
 @pytest.mark.parametrize(("capability", "runs"), [((7, 5), False), ((8, 0), True), ((12, 0), True)])
 def test_kernels_run_from_compute_capability_8_on(capability, runs, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-
     assert (kernels.unavailable(torch.device("cuda", 0)) is None) is runs
-
-
-def test_kernels_do_not_run_on_rocm(monkeypatch):
-    monkeypatch.setattr(torch.version, "hip", "6.4")
-
-    assert "ROCm" in kernels.unavailable(torch.device("cuda", 0))
 
 
 def test_up_to_8_thresholds_are_compared_and_more_are_searched():
     names = [kernels._choose_kernel(width)[0].__name__ for width in (0, 1, 8, 9)]
-
     assert names == ["_by_comparing"] * 3 + ["_by_buckets"]
 
 
@@ -217,7 +199,6 @@ def precision_is_restored():
 @pytest.mark.parametrize(("change", "expected"), SETTINGS)
 def test_precision_follows_the_settings_of_pytorch(change, expected):
     change()
-
     assert kernels._float32_precision() == expected
 
 
@@ -243,29 +224,19 @@ def test_counts_of_fake_products_have_shapes():
     assert [part.shape for part in counts] == [(5, 3), (5, 3), (5, 1), (5,)]
 
 
-class Launches:
-    """A stand-in for a kernel that keeps the grid of every launch."""
-
-    def __init__(self, grids):
-        self.grids = grids
-
-    def __getitem__(self, grid):
-        return lambda *args, **options: self.grids.append(grid)
-
-
 @pytest.mark.parametrize("width", [1, 20, 50])
 def test_launches_read_no_value(width, monkeypatch):
     """All runs on the device `meta`, where reading a value raises."""
-    grids = []
-    for kernel in ("_by_comparing", "_by_buckets", "_by_products", "_diagonal"):
-        monkeypatch.setattr(kernels, kernel, Launches(grids))
+    launched = {name: MagicMock() for name in ("_by_comparing", "_by_buckets", "_by_products", "_diagonal")}
+    for name, kernel in launched.items():
+        monkeypatch.setattr(kernels, name, kernel)
     scores, ids = torch.empty(500, 10**6, device="meta"), torch.empty(500, width, dtype=torch.int64, device="meta")
     users, items = torch.empty(500, 64, device="meta"), torch.empty(10**6, 64, device="meta")
     kernels._count_scores._init_fn(scores, scores[:, :width], [scores[0] > 0, scores > 0])
     kernels._pair_scores._init_fn(users, items, None, ids)
     kernels._count_products._init_fn(users, items, scores[0], scores[:, :width])
 
-    assert len(grids) == 3
+    assert sum(kernel.__getitem__.call_count for kernel in launched.values()) == 3
 
 
 @pytest.mark.parametrize("items", [1, 100, 10**6, 10**8, 2**31 + 5])

@@ -96,35 +96,21 @@ def test_every_adjacency_gives_the_edges_in_any_direction(form, edges):
     assert torch.equal(graph.keys, TRAIN.keys)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"sparse_size": (NODES, NODES)}])
-def test_an_edge_index_of_pyg_is_a_graph(sizes):
-    assert evaluate(edges=EdgeIndex(EDGES, **sizes)) == expected()
+def test_an_edge_index_of_pyg_is_graph_ground_truth_and_history():
+    target, exclude = EdgeIndex(TEST.to_edge_index()), EdgeIndex(TRAIN.to_edge_index())
+
+    assert evaluate(edges=EdgeIndex(EDGES)) == expected()
+    assert evaluate(target=Interactions.from_edge_index(target, USERS, ITEMS)) == expected()
+    assert expected(target=target, exclude=exclude) == evaluate()
 
 
-def test_an_edge_index_of_pyg_is_ground_truth_and_history():
-    target = Interactions.from_edge_index(EdgeIndex(TEST.to_edge_index()), USERS, ITEMS)
-
-    assert evaluate(target=target) == expected()
-    assert expected(target=EdgeIndex(TEST.to_edge_index()), exclude=EdgeIndex(TRAIN.to_edge_index())) == evaluate()
-
-
-def test_lightgcn_is_evaluated_as_its_embeddings_without_the_edges_of_the_graph():
-    names = ["Recall", "NDCG", "HR", "RPrecision"]
-
-    assert evaluate(names, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
-
-
-def test_a_model_embeds_once_in_eval_mode_and_gets_its_mode_back():
-    model, passes = make_model().train(), []
+def test_lightgcn_embeds_once_in_eval_mode_and_gets_its_mode_back():
+    names, model, passes = ["Recall", "NDCG", "HR", "RPrecision"], make_model().train(), []
     plain = model.get_embedding
     model.get_embedding = lambda *args: passes.append(model.training) or plain(*args)
-    evaluate(model=model, batch_size=5)
 
+    assert evaluate(names, model=model, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
     assert (passes, model.training) == ([False], True)
-
-
-def test_edges_compete_if_nothing_is_excluded():
-    assert evaluate(exclude=None) == expected(exclude=None)
 
 
 def test_edges_have_weights():
@@ -135,7 +121,6 @@ def test_edges_have_weights():
 
 
 def test_lists_of_lightgcn_recommend_have_the_same_values():
-    """Over the items, with the history removed afterwards."""
     rows = torch.arange(USERS)
     with torch.no_grad():
         lists = MODEL.recommend(EDGES, src_index=rows, dst_index=torch.arange(USERS, NODES), k=ITEMS) - USERS
@@ -145,16 +130,16 @@ def test_lists_of_lightgcn_recommend_have_the_same_values():
     assert evaluate(["Recall", "NDCG"]) == near(collection.compute())
 
 
+RATES, BACK, LIKES = ("user", "rates", "movie"), ("movie", "rev_rates", "user"), ("user", "likes", "movie")
+TOWERS = nn.ModuleDict({"user": nn.Embedding(USERS, 4), "movie": nn.Embedding(ITEMS, 4)})
+
+
 def hetero(*edge_types):
-    """Return a graph with the edges of train, for each type, users in row 0 or, if it leads back, items."""
+    """Return a graph with the edges of train for each type; users are in row 0, or, if it leads back, items."""
     edges = TRAIN.to_edge_index()
     data = HeteroData({kind: {"edge_index": edges if kind[0] == "user" else edges.flip(0)} for kind in edge_types})
     data["user"].num_nodes, data["movie"].num_nodes = USERS, ITEMS
     return data
-
-
-RATES, BACK = ("user", "rates", "movie"), ("movie", "rev_rates", "user")
-TOWERS = nn.ModuleDict({"user": nn.Embedding(USERS, 4), "movie": nn.Embedding(ITEMS, 4)})
 
 
 def both(towers):
@@ -166,49 +151,38 @@ def of_types(towers):
     return {"genre": torch.ones(3, 4), "movie": towers["movie"].weight, "user": towers["user"].weight}
 
 
-def evaluate_towers(data, embed=both, **given):
-    return evaluate(model=TOWERS, edges=data, embed=embed, **given)
+TARGET_EDGES = {"target": TEST.to_edge_index()}
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("edge_types", "given"),
     [
-        {},
-        {"target": TEST.to_edge_index(), "exclude": "message_passing"},
-        {"target": TEST.to_edge_index(), "exclude": TRAIN.to_edge_index()},
+        ([RATES], {"embed": both}),
+        ([RATES], {"embed": both, "exclude": "message_passing"} | TARGET_EDGES),
+        ([RATES], {"embed": both, "exclude": TRAIN.to_edge_index()} | TARGET_EDGES),
+        ([RATES, BACK], {"embed": both, "edge_type": RATES}),
+        ([RATES, BACK], {"embed": of_types, "edge_type": RATES}),
+        ([RATES, BACK], {"embed": of_types, "edge_type": ("user", "movie")}),
     ],
-    ids=["interactions", "graph", "edges"],
 )
-def test_the_only_edge_type_of_hetero_data_needs_no_name(given):
-    assert evaluate_towers(hetero(RATES), **given) == expected(embeddings=both(TOWERS))
-
-
-@pytest.mark.parametrize("embed", [both, of_types])
-@pytest.mark.parametrize("edge_type", [RATES, ("user", "movie")])
-def test_an_edge_type_names_the_edges_of_hetero_data(edge_type, embed):
-    result = evaluate_towers(hetero(RATES, BACK), embed, edge_type=edge_type)
-
-    assert result == expected(embeddings=both(TOWERS))
-
-
-@pytest.mark.parametrize("edge_type", [None, ("user", "movie"), ("user", "genre"), "rates", [*RATES]])
-def test_an_edge_type_of_no_or_several_relations_is_refused(edge_type):
-    data = hetero(RATES, BACK, ("user", "likes", "movie"))
-
-    with pytest.raises(ValueError, match=r"\(user type, item type\), one of .*'likes'.*, got "):
-        evaluate_towers(data, of_types, edge_type=edge_type)
+def test_hetero_data_is_read_by_its_only_or_its_named_edge_type(edge_types, given):
+    assert evaluate(model=TOWERS, edges=hetero(*edge_types), **given) == expected(embeddings=both(TOWERS))
 
 
 @pytest.mark.parametrize(
-    ("embed", "message"),
+    ("edge_type", "embed", "message"),
     [
-        (of_types, "target is 12 x 20, the model embeds 20 users and 12 items"),
-        (both, r"of edge_index do not join .* \(edge_type leads from users to items\)"),
+        *(
+            (edge_type, of_types, r"\(user type, item type\), one of .*'likes'.*, got ")
+            for edge_type in (None, ("user", "movie"), ("user", "genre"), "rates", [*RATES])
+        ),
+        (("movie", "user"), of_types, "target is 12 x 20, the model embeds 20 users and 12 items"),
+        (("movie", "user"), both, r"of edge_index do not join .* \(edge_type leads from users to items\)"),
     ],
 )
-def test_an_edge_type_from_items_to_users_is_refused(embed, message):
+def test_an_edge_type_that_is_none_or_several_or_leads_back_is_refused(edge_type, embed, message):
     with pytest.raises(ValueError, match=message):
-        evaluate_towers(hetero(RATES, BACK), embed, edge_type=("movie", "user"))
+        evaluate(model=TOWERS, edges=hetero(RATES, BACK, LIKES), embed=embed, edge_type=edge_type)
 
 
 BOTH_WAYS = {"target": TEST.to_edge_index(USERS, undirected=True), "num_users": USERS}
@@ -220,31 +194,19 @@ def test_edges_numbered_as_the_graph_are_ground_truth_in_both_directions(given):
 
 
 def test_edges_are_excluded_beside_masks_of_items():
-    valid = TRAIN.take(torch.arange(len(TRAIN)) % 2 == 0)
-    mask = torch.arange(ITEMS) < 2
-    result = evaluate(**BOTH_WAYS, overlap="miss", exclude=(valid.to_edge_index(USERS), mask))
+    most, mask = TRAIN.take(torch.arange(len(TRAIN)) % 3 > 0), torch.arange(ITEMS) < 2
+    result = evaluate(**BOTH_WAYS, overlap="miss", exclude=(most.to_edge_index(USERS), mask))
 
-    assert result == expected(exclude=(valid, mask), overlap="miss")
-
-
-def test_embeddings_with_a_bias_are_ranked_by_it():
-    biased = trm.Embeddings(*split(MODEL), bias=torch.rand(ITEMS))
-
-    assert evaluate(**BOTH_WAYS, embed=lambda model: biased) == expected(embeddings=(biased,))
+    assert result == expected(exclude=(most, mask), overlap="miss")
 
 
 IDS = [f"u{n}" for n in range(USERS)], [f"i{n}" for n in range(ITEMS)]
 NAMED_TEST, NAMED_TRAIN = TEST.with_ids(*IDS), TRAIN.with_ids(*IDS)
 
 
-@pytest.mark.parametrize("exclude", ["message_passing", NAMED_TRAIN, EDGES], ids=["graph", "interactions", "edges"])
+@pytest.mark.parametrize("exclude", ["message_passing", NAMED_TRAIN, EDGES])
 def test_rows_of_a_target_with_ids_are_nodes(exclude):
     assert evaluate(target=NAMED_TEST, exclude=exclude) == expected()
-
-
-def test_ids_of_the_history_alone_are_refused_with_a_cure():
-    with pytest.raises(ValueError, match=r"target.with_ids\(user_ids=exclude.user_ids\)"):
-        evaluate(exclude=NAMED_TRAIN)
 
 
 OWN_EXCLUDE = {
@@ -259,21 +221,16 @@ OWN_EXCLUDE = {
 
 
 @pytest.mark.parametrize("form", OWN_EXCLUDE)
-def test_edges_that_compete_are_warned_of_at_the_callers_line(form):
+def test_edges_that_compete_are_warned_of_with_the_exclude_that_works(form):
     message = rf"{len(TRAIN)} of the graph's {len(TRAIN)} edges are neither in target nor in exclude, so .*, exclude="
     with pytest.warns(UserWarning, match=message + r'\("message_passing", valid\)$') as caught:
         result = evaluate(**OWN_EXCLUDE[form])
+    valid = OWN_EXCLUDE[form]["exclude"]
+    cure = {"exclude": ("message_passing", *(valid if isinstance(valid, tuple) else [valid]))}
 
     assert result == expected(exclude=VALID)
     assert [warning.filename for warning in caught] == [__file__]
-
-
-@pytest.mark.parametrize("form", OWN_EXCLUDE)
-def test_the_exclude_that_the_warning_names_works(form):
-    entries = OWN_EXCLUDE[form]["exclude"]
-    exclude = ("message_passing", *(entries if isinstance(entries, tuple) else [entries]))
-
-    assert evaluate(**OWN_EXCLUDE[form] | {"exclude": exclude}) == expected(exclude=(TRAIN, VALID))
+    assert evaluate(**OWN_EXCLUDE[form] | cure) == expected(exclude=(TRAIN, VALID))
 
 
 MOST = TRAIN.take(torch.arange(len(TRAIN)) % 3 > 0)
@@ -285,10 +242,10 @@ ALLOWED = trm.Embeddings(*split(MODEL), allowed=Interactions.from_dense(CELLS > 
     [
         ({"exclude": (VALID, MOST)}, {"exclude": (VALID, MOST)}),
         ({"exclude": VALID, "target": TRAIN}, {"exclude": VALID, "target": TRAIN}),
+        ({"exclude": None}, {"exclude": None}),
         ({"exclude": ()}, {"exclude": None}),
         ({"exclude": VALID, "embed": lambda model: ALLOWED}, {"exclude": VALID, "embeddings": (ALLOWED,)}),
     ],
-    ids=["few compete", "the graph is the target", "nothing", "allowed items"],
 )
 def test_edges_that_may_compete_are_not_warned_of(given, same):
     assert evaluate(**given) == expected(**same)
@@ -320,11 +277,8 @@ BAD = [
     ({"target": TEST_EDGES}, ValueError, "embeds 32 nodes: pass num_users=, how many of them are users, got None"),
     (BOTH_WAYS | {"embed": lambda model: SWAPPED}, ValueError, r"returned 20 users, but num_users is 12: .* swapped\?"),
     ({"exclude": torch.ones(20, dtype=torch.uint8)}, TypeError, "exclude must hold int64"),
-    (
-        {"target": Interactions.from_edge_index(torch.tensor([[3], [2]]), 32, 32)},
-        ValueError,
-        r"target is 32 x 32, the model embeds .*\(32 nodes\)",
-    ),
+    ({"exclude": NAMED_TRAIN}, ValueError, r"target.with_ids\(user_ids=exclude.user_ids\)"),
+    ({"target": Interactions.from_dense(torch.eye(32))}, ValueError, r"target is 32 x 32, the model .*\(32 nodes\)"),
     ({"model": LightGCN(40, 4, 1)}, ValueError, r"target is 12 x 20, .* 12 users and 28 items \(40 nodes\); if"),
     # the model would silently propagate over other nodes
     ({"edges": TRAIN.to_edge_index()}, ValueError, "edges of edge_index do not join .* items are nodes 12 to 31"),
@@ -346,7 +300,6 @@ BAD = [
 
 @pytest.mark.parametrize(("given", "error", "message"), BAD)
 def test_bad_input_is_refused(given, error, message):
-    """No numbering is guessed."""
     with pytest.raises(error, match=message):
         evaluate(**given)
 
@@ -354,7 +307,6 @@ def test_bad_input_is_refused(given, error, message):
 def test_a_graph_that_is_not_read_may_be_numbered_otherwise():
     """With `embed` and `exclude` of one's own the edges are not read, such as those of a social graph."""
     result = evaluate(edges=TRAIN.to_edge_index(), exclude=TRAIN, embed=lambda model: model.embedding.weight)
-
     assert result == expected(embeddings=MODEL.embedding.weight.detach().split([USERS, ITEMS]))
 
 
@@ -388,22 +340,20 @@ def loops(scores):
 
 
 @pytest.mark.parametrize("index", [LABELLED, LABELLED.flip(0)], ids=["from users", "from items"])
-def test_labelled_edges_of_each_user_are_ranked_in_any_direction(index):
-    users, items = split(MODEL)
-    result = rank_labelled(edge_label_index=index)
-
-    assert result["MRR"].item() == pytest.approx(loops((users[USER_OF_EDGE] * items[ITEM_OF_EDGE]).sum(1)))
-    assert result.num_users == USERS
-
-
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_labelled_edges_are_ranked_by_similarity_plus_bias(similarity):
+def test_labelled_edges_of_each_user_are_ranked_by_similarity_plus_bias(similarity, index):
     (users, items), bias = split(MODEL), torch.rand(ITEMS)
     lengths = users.norm(dim=1)[USER_OF_EDGE] * items.norm(dim=1)[ITEM_OF_EDGE] if similarity == "cosine" else 1
     scores = (users[USER_OF_EDGE] * items[ITEM_OF_EDGE]).sum(1) / lengths + bias[ITEM_OF_EDGE]
-    result = rank_labelled(embed=lambda model: trm.Embeddings(users, items, bias=bias, similarity=similarity))
+    embeddings = trm.Embeddings(users, items, bias=bias, similarity=similarity)
+    result = rank_labelled(edge_label_index=index, embed=lambda model: embeddings)
 
     assert result["MRR"].item() == pytest.approx(loops(scores))
+    assert result.num_users == USERS
+
+
+def test_labelled_edges_are_ranked_by_the_embeddings_of_a_model():
+    assert rank_labelled()["MRR"] == rank_labelled(embed=split)["MRR"]
 
 
 def test_labels_of_random_link_split_are_evaluated():
@@ -419,7 +369,8 @@ def test_labels_of_random_link_split_are_evaluated():
     assert pyg.evaluate("AUROC", torch.nn.Module(), test, embed=lambda model: (users, items), **labels)["AUROC"] == 1
 
 
-TWICE = torch.cat([LABELLED, LABELLED[:, :1].flip(0)], 1)
+# the item of an edge that is labelled twice would be two candidates
+TWICE = {"edge_label_index": torch.cat([LABELLED, LABELLED[:, :1].flip(0)], 1), "edge_label": torch.arange(73) % 2}
 POSITIVE = {"edge_label_index": LABELLED[:, LABELS > 0], "edge_label": LABELS[LABELS > 0]}
 BAD_LABELS = [
     ({"edge_label": None}, "pass target, or edge_label_index with edge_label; pass positives alone as target"),
@@ -429,16 +380,12 @@ BAD_LABELS = [
     *(({"exclude": exclude}, "exclude needs target") for exclude in (None, ("message_passing", TRAIN))),
     ({"user_ids": [1]}, "user_ids needs target; labelled edges take only k and the options of metrics"),
     ({"embed": lambda model: ALLOWED}, "allowed items need target"),
-    (
-        {"edge_label_index": TWICE, "edge_label": torch.arange(73) % 2},  # its item would be two candidates
-        f"1 edges are labelled twice, such as user 0, item {ITEM_OF_EDGE[0]}: ",
-    ),
+    (TWICE, f"1 edges are labelled twice, such as user 0, item {ITEM_OF_EDGE[0]}: "),
     (POSITIVE, "edge_label holds no 0: .* target=edge_label_index"),  # each would be a hit among relevant items
 ]
 
 
 @pytest.mark.parametrize(("changed", "message"), BAD_LABELS)
 def test_bad_labels_are_refused(changed, message):
-    """So that negatives are never taken for positives."""
     with pytest.raises(ValueError, match=message):
         rank_labelled(**changed)
