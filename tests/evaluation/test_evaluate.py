@@ -524,6 +524,8 @@ REFUSED = [
     (lambda: evaluate(weights=U[:, 0]), r"no option 'weights': pass weights of rows to update\(..., weights=\)"),
     (lambda: trm.evaluate(trm.RecMetricCollection("HR@5"), U, V, k=5, target=TEST), "k cannot be given with a coll"),
     (lambda: evaluate(shard="rows"), "shard must be one of None, 'users', 'items', 'both', got 'rows'"),
+    (lambda: evaluate(shard="items"), 'shard="items" is for several processes'),
+    (lambda: evaluate(items=[V[:9], V[9:]]), r"items must be a tensor \[n, d\], got list"),
     (lambda: evaluate(batch_size="8"), r"batch_size must be an integer >= 1, got '8' \(str\)"),
     (lambda: evaluate(progress="yes"), r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
     (lambda: evaluate(device="gpu"), r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),

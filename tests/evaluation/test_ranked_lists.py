@@ -67,15 +67,10 @@ def test_ranks_are_sorted_or_refused_with_the_row_of_a_plain_sort(rows, ranked):
 LISTS = st.lists(st.lists(ITEMS, min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-def with_ranks(lists, lowest):
-    """Return rows (user, item, rank)."""
-    return [(user, item, rank) for user, items in enumerate(lists) for rank, item in enumerate(items, start=lowest)]
-
-
 @settings(deadline=None)
 @given(LISTS, st.sampled_from([0, 1]), st.randoms(use_true_random=False))
 def test_equal_rows_are_one_row_if_they_may_repeat(lists, lowest, random):
-    rows = with_ranks(lists, lowest)
+    rows = [(user, item, rank) for user, items in enumerate(lists) for rank, item in enumerate(items, start=lowest)]
     twice = rows + rows[::2]
     random.shuffle(twice)
     found = lists_of(twice, "rank", may_repeat=True)

@@ -350,16 +350,6 @@ def test_counts_take_20_bytes_of_traffic_and_lists_12(processes):
         assert listed == 12 * 10 * 2000
 
 
-def test_shards_of_one_process_are_refused():
-    with pytest.raises(ValueError, match='shard="items" is for several processes'):
-        trm.evaluate("HR@5", torch.eye(30, 3), torch.eye(23, 3), target=TARGET, shard="items")
-
-
-def test_a_list_of_shards_is_refused():
-    with pytest.raises(TypeError, match=r"items must be a tensor \[n, d\], got list"):
-        trm.evaluate("HR@5", torch.eye(30, 3), [torch.eye(9, 3), torch.eye(14, 3)], target=TARGET)
-
-
 CPU = TargetDevice(torch.device("cpu"), False)
 
 

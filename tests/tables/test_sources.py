@@ -258,12 +258,6 @@ def test_other_folders_are_refused(name, message, tmp_path):
         open_file(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["no.csv", "no.parquet", "no.dat"])
-def test_a_file_that_is_not_there_is_said_to_be_missing(name, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Log.from_file(tmp_path / name)
-
-
 # the first record has no score; a column without a role may hold numbers and text
 RECORDS = [{"user": 1, "item": 10, "note": 1}, {"user": 1, "item": 11, "score": 0.9, "note": "q"}]
 

@@ -41,14 +41,6 @@ def test_distinct_ids_are_numbered_in_ascending_order(column):
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(column=IDS, asked=IDS)
-def test_ids_of_any_kind_are_in_a_vocabulary_or_not(column, asked):
-    vocabulary = Vocabulary.number(column)[0]
-
-    assert [value in vocabulary for value in asked] == [value in {*column} for value in asked]
-
-
-@settings(max_examples=examples(150), deadline=None)
 @given(columns=TWO_OF_A_KIND)
 def test_no_other_id_is_found(columns):
     column, asked = columns
