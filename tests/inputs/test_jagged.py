@@ -282,6 +282,12 @@ def test_gains_that_do_not_fit_are_refused(target, gains, message):
         trm.Scores(SCORES, target, gains=gains).ranking()
 
 
+def test_rows_whose_gains_begin_or_end_elsewhere_are_counted_where_they_cannot_raise():
+    ranking = trm.Scores(SCORES, PAIR, gains=(torch.ones(3), tensor([0, 2, 3, 3]))).ranking(validate_args="deferred")
+
+    assert ranking.rows.valid.tolist() == [True, False, False]
+
+
 @of_calls
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_nested_tensors_with_gaps_are_refused(argument):

@@ -69,7 +69,7 @@ def test_entries_of_equal_scores_are_tied_wherever_they_are_listed(lists, scores
 
 
 def test_a_gap_hides_no_rising_score():
-    lists = trm.Lists(tensor([[7, -1, 3]]), tensor([3]), scores=tensor([[0.5, 0.0, 0.9]]))
+    lists = trm.Lists(tensor([[7, -1, 3]]), tensor([3]), scores=tensor([[0.5, 1.0, 0.9]]))
 
     with pytest.raises(ValueError, match="whose scores rise along the list"):
         lists.ranking()
@@ -79,6 +79,12 @@ def test_an_entry_that_scores_minus_inf_is_no_item():
     ranking = trm.Lists(tensor([[3, 7, 5]]), tensor([7]), scores=tensor([[0.5, -INF, -INF]])).ranking()
 
     assert (ranking.ranks.tolist(), ranking.num_recommended.tolist()) == ([[INF]], [1])
+
+
+def test_entries_that_reach_the_score_threshold_are_recommended():
+    lists = trm.Lists(tensor([[7, 3, 9]]), tensor([9]), scores=tensor([[0.9, 0.5, 0.1]]))
+
+    assert lists.ranking(score_threshold=0.5).num_recommended.tolist() == [2]
 
 
 @pytest.mark.parametrize(("item", "rank"), [(3, 1), (7, 2), (5, INF)])
