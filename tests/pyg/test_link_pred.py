@@ -111,25 +111,10 @@ def test_with_max_relevant_an_update_reads_no_value():
 
 TWO_LISTS, THREE_LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
 WRONG_VALUES = {  # labels, weights, the error at once, and the error in compute
-    "label twice": (
-        [[0, 1, 0], [4, 4, 4]],
-        None,
-        "row 0 holds item 4 more than once",
-        "an item listed twice in target",
-    ),
-    "row beyond the batch": (
-        [[0, 5], [4, 4]],
-        None,
-        r"is \[5, 4\], in a batch of 2 rows",
-        "whose labels are not pairs of",
-    ),
+    "item twice": ([[0, 1, 0], [4, 4, 4]], None, "row 0 holds item 4 more than once", "an item listed twice in target"),
+    "row": ([[0, 5], [4, 4]], None, r"is \[5, 4\], in a batch of 2 rows", "2 rows whose labels are not pairs of"),
     "negative item": ([[0, 1], [4, -4]], None, r"is \[1, -4\]", "2 rows whose labels"),
-    "weight": (
-        [[0, 0, 1], [4, 7, 2]],
-        [1, math.nan, 1],
-        r"NaN or infinite: row 0 is \[1\.0, nan\]",
-        "a gain that is NaN",
-    ),
+    "weight": ([[0, 0, 1], [4, 7, 2]], [1, math.nan, 1], r"infinite: row 0 is \[1\.0, nan\]", "a gain that is NaN"),
     "too many": ([[0, 0, 0], [4, 7, 8]], None, "max_relevant: row 0 has 3 > 2", "1 row with more relevant items than"),
 }
 
