@@ -243,7 +243,7 @@ NO_NUMBERS = ": expected whole numbers 'user item item ...', got"
         ("bad.txt", "0 1\n0 x\n", ", line 2" + NO_NUMBERS + " '0 x'"),
     ],
 )
-def test_files_of_other_lines_are_refused(name, text, message, file):
+def test_files_that_are_no_lists_of_items_are_refused(name, text, message, file):
     with pytest.raises(ValueError, match=name + message):
         Interactions.from_text(file("good.txt", "0 1 2\n"), file(name, text))
 
@@ -321,7 +321,7 @@ def test_a_dict_of_queries_has_the_rows_of_vocabularies(kind):
     assert graph.user_ids[1] == "q2"
 
 
-def test_a_dict_of_grades_has_values_and_none_below_0():
+def test_grades_of_a_dict_are_values_not_below_0():
     graded = Interactions.from_dict({"q2": {"d9": 1, "d1": 3}, "q0": {"d1": -2}, "q1": {}}, **QUERIES)
     assert (pairs(graded), graded.values.tolist()) == ([(1, 0), (1, 2), (3, 2)], [1, 3, 0])
 

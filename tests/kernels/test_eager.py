@@ -130,7 +130,7 @@ def ranked(scores, exclude, **rules):
     return trm.Scores(scores, target, None, exclude).rank(Needs(3, num_ranked=True), Options(**rules))
 
 
-MASK = torch.zeros(2, 9, dtype=torch.bool).index_put((torch.tensor(1), torch.tensor(5)), torch.tensor(True))
+MASK = torch.arange(2 * 9).view(2, 9) == 9 + 5  # item 5 of row 1
 EXCLUDED = pytest.mark.parametrize("exclude", [torch.tensor([[-1], [5]]), MASK[1], MASK], ids=["ids", "items", "mask"])
 BAD_SCORES = pytest.mark.parametrize("bad", [NAN, INF])
 OWNERS = pytest.mark.parametrize("made", [lambda scores: scores, rows], ids=["of the caller", "of the package"])
@@ -156,8 +156,8 @@ def test_an_unchecked_score_of_an_excluded_item_changes_no_rank(copies, made, ex
     clean = torch.rand(2, 9)
     expected = ranked(clean, exclude).ranks
     monkeypatch.setattr(TargetCounter, "copies_pay", lambda *_: copies)
-
     unchecked = ranked(made(clean.masked_fill(MASK, bad)), exclude, validate_args=False)
+
     assert torch.equal(unchecked.ranks, expected)
 
 

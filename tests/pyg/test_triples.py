@@ -109,7 +109,7 @@ def test_one_side_is_all_rows():
 
 
 def test_a_function_is_asked_for_as_many_rows_as_fit_the_memory(monkeypatch):
-    monkeypatch.setattr("torchrecmetrics.pyg.triples.memory_on", lambda device: 3 * 8 * ENTITIES)
+    monkeypatch.setattr("torchrecmetrics.pyg.triples.memory_on", lambda device: 3 * 8 * ENTITIES)  # 8 bytes a score
     sizes = []
 
     def tails(head, relation):
