@@ -293,11 +293,12 @@ def test_an_id_as_large_as_the_mask_is_long_is_not_excluded(mask):
 THREE_IS_THE_BEST = {"scores": tensor([[0.0, 1, 2, 3]] * 2), "target": tensor([3, 3])}
 
 
-def test_an_integer_matrix_of_0_and_1_is_refused():
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_an_integer_matrix_of_0_and_1_is_refused(padding_idx):
     batch = trm.Scores(**THREE_IS_THE_BEST, exclude=tensor([[0, 1, 0, 1], [1, 0, 0, 0]]))
 
     with pytest.raises(ValueError, match=r"2 of 2 rows whose exclude, .*0 and 1 alone .*exclude.bool\(\); .* with -1"):
-        batch.ranking()
+        batch.ranking(padding_idx=padding_idx)
     assert batch.ranking(validate_args="deferred").rows.valid.tolist() == [False, False]
 
 
