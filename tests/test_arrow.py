@@ -78,11 +78,11 @@ def evaluated(data, metrics=NAMES, k=K, options=None, **how):
 
 
 def test_a_missing_list_scores_0_and_a_row_without_relevant_items_is_skipped():
-    table = pa.table({"item_ids": [[1, 2], None, [], [3]], "target": [[2], [1], [1], None]})
+    table = pa.table({"item_ids": [[1, 2], None, [], [3], [4]], "target": [[2], [1], [1], None, [5]]})
     evaluation = evaluated(table, "MRR", 2)
 
-    assert numbers(evaluation) == {"MRR@2": pytest.approx((1 / 2 + 0 + 0) / 3)}
-    assert (evaluation.num_users, evaluation.num_skipped, evaluation.num_unserved) == (3, 1, 2)
+    assert numbers(evaluation) == {"MRR@2": (1 / 2 + 0 + 0 + 0) / 4}
+    assert (evaluation.num_users, evaluation.num_skipped, evaluation.num_unserved) == (4, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_text_is_looked_up(kind):
 
 
 def test_items_outside_the_vocabulary_keep_their_ranks_may_be_relevant_and_are_counted():
-    table = pa.table({"item_ids": [["a", "x"], ["x", "b"], ["x", "a"]], "target": [["a"], ["b"], ["x"]]})
+    table = pa.table({"item_ids": [["a", "x"], ["x", "b"], ["x", "y"]], "target": [["a"], ["b"], ["y"]]})
     evaluation = evaluated(table, "MRR", 2, item_ids=["a", "b"])
 
-    assert numbers(evaluation) == {"MRR@2": pytest.approx((1 / 1 + 1 / 2 + 1 / 1) / 3)}
-    assert evaluation.num_unknown == 3
+    assert numbers(evaluation) == {"MRR@2": pytest.approx((1 / 1 + 1 / 2 + 1 / 2) / 3)}
+    assert evaluation.num_unknown == 4
 
 
 @pytest.mark.parametrize(
