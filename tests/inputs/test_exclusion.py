@@ -72,12 +72,12 @@ class Case(NamedTuple):
     overlap: str
 
     @property
-    def options(self):
-        return {"padding_idx": self.padding_idx, "overlap": self.overlap}
-
-    @property
     def gains(self):
         return GAINS if self.graded else None
+
+    @property
+    def options(self):
+        return {"padding_idx": self.padding_idx, "overlap": self.overlap}
 
     @property
     def of_scores(self):
@@ -85,8 +85,28 @@ class Case(NamedTuple):
         return "num_ranked", "unreachable", "tied" if self.depth is None else "items"
 
 
-CASES = [Case(*values) for values in product((False, True), (None, 3), (None, 0), ("keep", "miss"))]
-WHOLE_CASES = [case for case in CASES if case.depth is None]
+CASES = [  # each two settings occur together
+    Case(graded=False, depth=None, padding_idx=None, overlap="keep"),
+    Case(graded=False, depth=3, padding_idx=0, overlap="miss"),
+    Case(graded=True, depth=None, padding_idx=0, overlap="keep"),
+    Case(graded=True, depth=3, padding_idx=None, overlap="keep"),
+    Case(graded=True, depth=None, padding_idx=None, overlap="miss"),
+]
+in_cases = pytest.mark.parametrize("case", CASES, ids=str)
+in_cases_of_lists = pytest.mark.parametrize("case", [case._replace(depth=None) for case in CASES], ids=str)
+
+
+def of_forms(forms):
+    """Return a decorator that tries forms of `exclude`, those of spans with one row padded at a time, too."""
+    sizes = {form: [1, 2**18] if form in SPANS else [1] for form in forms}
+    parameters = [pytest.param(*FORMS[form], size, id=f"{form}-{size}") for form in forms for size in sizes[form]]
+    return pytest.mark.parametrize(("exclude", "excluded", "ids_at_once"), parameters, indirect=["ids_at_once"])
+
+
+@pytest.fixture
+def ids_at_once(request, monkeypatch):
+    """Pad so many ids at once."""
+    monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
 
 
 def ranking_of(case, batch):
@@ -121,7 +141,7 @@ def candidates(case, row, gain, excluded):
     return sorted(left, key=lambda item: (-row[item], item))
 
 
-def plain_facts(case, excluded, scores, names=()):
+def plain_facts(case, scores, excluded, names=()):
     """Return the same about rows that plain Python ranks without the excluded items."""
     gains, rows = GAINS if case.graded else torch.ones_like(GAINS), []
     for row, ids, values, out in zip(scores, TARGET.tolist(), gains.tolist(), excluded, strict=True):
@@ -135,33 +155,17 @@ def plain_facts(case, excluded, scores, names=()):
     return {name: [getattr(user, name) for user in rows] for name in names}
 
 
-def each(forms):
-    """Return a decorator that tries forms of `exclude`, those of spans with one row padded at a time, too."""
-    sizes = {form: [1, 2**18] if form in SPANS else [1] for form in forms}
-    cases = [pytest.param(*FORMS[form], size, id=f"{form}-{size}") for form in forms for size in sizes[form]]
-    return pytest.mark.parametrize(("exclude", "excluded", "ids_at_once"), cases, indirect=["ids_at_once"])
-
-
-@pytest.fixture
-def ids_at_once(request, monkeypatch):
-    """Pad so many ids at once."""
-    monkeypatch.setattr(exclude_module, "PADDED_IDS_CPU", request.param)
-
-
 @pytest.mark.parametrize("copies", [True, False], ids=["overwritten in a copy", "subtracted from counts"])
-@each(FORMS)
-def test_scores_rank_without_the_excluded_items(exclude, excluded, copies, ids_at_once, monkeypatch):
+@in_cases
+@of_forms(FORMS)
+def test_scores_rank_without_the_excluded_items(exclude, excluded, case, copies, ids_at_once, monkeypatch):
     monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: copies)
-    ranked, expected = {}, {}
-    for case in CASES:
-        batch = trm.Scores(SCORES, TARGET, exclude=exclude, gains=case.gains)
-        ranked[case] = facts(case, ranking_of(case, batch), case.of_scores)
-        expected[case] = plain_facts(case, excluded, SCORES.tolist(), case.of_scores)
+    ranking = ranking_of(case, trm.Scores(SCORES, TARGET, case.gains, exclude=exclude))
 
-    assert ranked == expected
+    assert facts(case, ranking, case.of_scores) == plain_facts(case, SCORES.tolist(), excluded, case.of_scores)
 
 
-@each(FORMS)
+@of_forms(FORMS)
 def test_rows_whose_relevant_items_are_excluded_are_bad_rows(exclude, excluded, ids_at_once):
     ranking = trm.Scores(SCORES, TARGET, exclude=exclude).ranking(overlap="error", validate_args="deferred")
     rows = zip(TARGET.tolist(), excluded, strict=True)
@@ -169,72 +173,62 @@ def test_rows_whose_relevant_items_are_excluded_are_bad_rows(exclude, excluded, 
     assert ranking.rows.valid.tolist() == [not {*target} & {*out} for target, out in rows]
 
 
-@each([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
 @pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 4, ITEMS)])
-def test_pieces_of_columns_rank_as_whole_rows(exclude, excluded, borders, ids_at_once):
+@in_cases
+@of_forms([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
+def test_pieces_of_columns_rank_as_whole_rows(exclude, excluded, case, borders, ids_at_once):
     """As on processes that hold shards of the items."""
+    counter = ShardCounter(
+        target=TARGET,
+        gains=case.gains,
+        exclude=exclude,
+        shape=(ROWS, ITEMS),
+        dtype=SCORES.dtype,
+        device=SCORES.device,
+        needs=Needs(case.depth, num_ranked=True, score_threshold=2, list_depth=case.depth or 0),
+        options=Options("realistic", **case.options),
+    )
     pieces = [(SCORES[:, start:stop], start) for start, stop in pairwise(borders)]
-    ranked, expected = {}, {}
-    for case in CASES:
-        counter = ShardCounter(
-            target=TARGET,
-            exclude=exclude,
-            shape=(ROWS, ITEMS),
-            dtype=SCORES.dtype,
-            device=SCORES.device,
-            needs=Needs(case.depth, num_ranked=True, score_threshold=2, list_depth=case.depth or 0),
-            options=Options("realistic", **case.options),
-            gains=case.gains,
-        )
-        target_scores = torch.stack([counter.target_scores(*piece) for piece in pieces]).amax(0)
-        counted = sum(counter.count(*piece, target_scores) for piece in pieces)
-        best = merged([counter.best(*piece) for piece in pieces], case.depth or 0)
-        ranked[case] = facts(case, counter.ranking(target_scores, counted, best), case.of_scores)
-        expected[case] = plain_facts(case, excluded, SCORES.tolist(), case.of_scores)
+    target_scores = torch.stack([counter.target_scores(*piece) for piece in pieces]).amax(0)
+    counted = sum(counter.count(*piece, target_scores) for piece in pieces)
+    best = merged([counter.best(*piece) for piece in pieces], case.depth or 0)
+    ranking = counter.ranking(target_scores, counted, best)
 
-    assert ranked == expected
+    assert facts(case, ranking, case.of_scores) == plain_facts(case, SCORES.tolist(), excluded, case.of_scores)
 
 
-@each(WITHOUT_MASKS)
 @pytest.mark.parametrize("items", [[3, 5, 1, 0, 4, 2], [3, 5, 1, 4]])
-def test_candidates_rank_as_scores_with_minus_inf_elsewhere(exclude, excluded, items, ids_at_once):
+@in_cases
+@of_forms(WITHOUT_MASKS)
+def test_candidates_rank_as_scores_with_minus_inf_elsewhere(exclude, excluded, case, items, ids_at_once):
+    batch = trm.Candidates(SCORES[:, items], TARGET, items=tensor(items), gains=case.gains, exclude=exclude)
+    ranking = ranking_of(case, batch)
     full = [[score if item in items else -INF for item, score in enumerate(row)] for row in SCORES.tolist()]
-    ranked, expected = {}, {}
-    for case in CASES:
-        batch = trm.Candidates(SCORES[:, items], TARGET, items=tensor(items), exclude=exclude, gains=case.gains)
-        ranked[case] = facts(case, ranking_of(case, batch), case.of_scores)
-        expected[case] = plain_facts(case, excluded, full, case.of_scores)
 
-    assert ranked == expected
+    assert facts(case, ranking, case.of_scores) == plain_facts(case, full, excluded, case.of_scores)
 
 
 LISTS = [[2, 0, 4, 3, 1], [5, 4, 3, -1, -1], [0, 1, 2, 3, 4], [4, 5, 1, 2, 3], [5, 4, 3, 2, 1]]
 SCORES_OF_LISTS = [[9.0 - row.index(item) if item in row else -INF for item in range(ITEMS)] for row in LISTS]
 
 
-@each(FORMS)
-def test_excluded_items_leave_lists_and_later_items_move_up(exclude, excluded, ids_at_once):
-    ranked, expected = {}, {}
-    for case in WHOLE_CASES:
-        lists = trm.Lists(tensor(LISTS), TARGET, exclude=exclude, complete=True, gains=case.gains)
-        ranked[case] = facts(case, lists.ranking(**case.options))
-        expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
+@in_cases_of_lists
+@of_forms(FORMS)
+def test_excluded_items_leave_lists_and_later_items_move_up(exclude, excluded, case, ids_at_once):
+    lists = trm.Lists(tensor(LISTS), TARGET, case.gains, exclude=exclude, complete=True)
 
-    assert ranked == expected
+    assert facts(case, lists.ranking(**case.options)) == plain_facts(case, SCORES_OF_LISTS, excluded)
 
 
-@each(WITHOUT_MASKS)
 @pytest.mark.parametrize("shared", ["tie", "first", "code"])
-def test_codes_that_no_items_share_rank_as_lists_of_the_items(shared, exclude, excluded, ids_at_once):
+@in_cases_of_lists
+@of_forms(WITHOUT_MASKS)
+def test_codes_that_no_items_share_rank_as_lists_of_the_items(exclude, excluded, case, shared, ids_at_once):
     codes = tensor([[item, item % 3] for item in range(ITEMS)] + [[-1, -1]])  # the last one for padding
     beams, index = codes[tensor(LISTS)], trm.SemanticIds(codes[:-1])
-    ranked, expected = {}, {}
-    for case in WHOLE_CASES:
-        batch = index.beams(beams, TARGET, exclude=exclude, shared=shared, complete=True, gains=case.gains)
-        ranked[case] = facts(case, batch.ranking(**case.options))
-        expected[case] = plain_facts(case, excluded, SCORES_OF_LISTS)
+    batch = index.beams(beams, TARGET, gains=case.gains, exclude=exclude, shared=shared, complete=True)
 
-    assert ranked == expected
+    assert facts(case, batch.ranking(**case.options)) == plain_facts(case, SCORES_OF_LISTS, excluded)
 
 
 @pytest.mark.parametrize("exclude", [tensor([True, False]), tensor([[True, False]]), (tensor([0]), tensor([True] * 2))])
