@@ -120,7 +120,10 @@ def test_users_without_ground_truth_weigh_their_candidates(form, action, device)
     assert found.rows.mean() == pytest.approx(of_all.rows.mean(), abs=1e-12)
 
 
-@pytest.mark.parametrize(("action", "expected"), [("skip", (1 + 1 / 4) / 2), ("neg", 5 / 12), ("pos", 3 / 4)])
+OF_TWO = 1 + 1 / 4  # item 0 is first; item 2 is behind item 1 and tied with item 0
+
+
+@pytest.mark.parametrize(("action", "expected"), [("skip", OF_TWO / 2), ("neg", OF_TWO / 3), ("pos", (OF_TWO + 1) / 3)])
 def test_a_user_without_ground_truth_weighs_all_candidates(action, expected):
     """Of three users with three candidates each, one has no ground truth."""
     target = Interactions.from_columns([0, 1], [0, 2], num_users=3, num_items=3)
