@@ -97,9 +97,9 @@ OTHER_NAMES = "evaluate lists.csv other.csv --rank rank -m HR@1 --complete --his
 
 def test_evaluate_prints_what_evaluate_lists_finds(run):
     """Without a terminal stderr is empty."""
-    found = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
+    result = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv")
 
-    assert run(EVALUATE) == (0, f"{found}\n", "")
+    assert run(EVALUATE) == (0, f"{result}\n", "")
 
 
 def test_markdown_is_followed_by_the_counts(run):
@@ -191,9 +191,9 @@ BEYOND = f"{TRUTH} --train truth.csv -m Gini@1 -m HR@2"
 )
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_the_status_is_1_if_a_value_misses_its_limit(words, status, error, run):
-    found = run(words)
+    result = run(words)
 
-    assert (found[0], found[2]) == (status, error)
+    assert (result[0], result[2]) == (status, error)
 
 
 def test_lists_that_the_history_makes_too_short_are_refused(run):
@@ -321,19 +321,19 @@ def events(folder):
 
 
 def test_audit_prints_what_trm_audit_finds(run, events):
-    found = trm.audit(trm.Log.from_file("log.csv", time="day"))
+    result = trm.audit(trm.Log.from_file("log.csv", time="day"))
 
-    assert run("audit log.csv --time day") == (0, f"{found}\n", "")
+    assert run("audit log.csv --time day") == (0, f"{result}\n", "")
 
 
 def test_audit_with_strict_exits_with_1_for_faults(run, events):
     """bo's three events are of a user without training events."""
     status, out, _ = run("audit train.csv test.csv --time day --json a.json --strict")
-    found = json.loads(Path("a.json").read_text())
+    result = json.loads(Path("a.json").read_text())
 
     assert status == 1
     assert "unseen_users" in out
-    assert ("unseen_users" in found["faults"], found["findings"]["unseen_users"]["number"]) == (True, 3)
+    assert ("unseen_users" in result["faults"], result["findings"]["unseen_users"]["number"]) == (True, 3)
 
 
 @pytest.fixture
@@ -367,10 +367,10 @@ RBO = ((1 - 0.5) * (1 / 1 + 0.5 * 1 / 2) + 0.5**2 * 1 / 2 + 1) / 2  # of al, who
     ],
 )
 def test_agreement_is_a_gate(options, status, error, agreement):
-    found = agreement(options)
+    result = agreement(options)
 
-    assert found[0] == status
-    assert error in found[2]
+    assert result[0] == status
+    assert error in result[2]
 
 
 @pytest.fixture
@@ -445,11 +445,11 @@ def three_runs(folder):
 @pytest.mark.usefixtures("three_runs")
 def test_compare_with_strict_exits_with_1_where_a_run_may_be_worse_by_the_margin(words, status, error, run):
     """In one sentence."""
-    found = run(f"compare {words}")
+    result = run(f"compare {words}")
 
-    assert found[0] == status
-    assert found[2].startswith(error)
-    assert found[2].count("\n") == status
+    assert result[0] == status
+    assert result[2].startswith(error)
+    assert result[2].count("\n") == status
 
 
 def test_an_inconclusive_comparison_exits_with_3(run):
@@ -630,6 +630,6 @@ def test_ctrl_c_prints_nothing(run, monkeypatch):
 def test_a_closed_pipe_ends_quietly(folder):
     """The program exits with the status of the command, and without a traceback."""
     command = f"{sys.executable} -m torchrecmetrics {EVALUATE} | true; echo ${{PIPESTATUS[0]}}"
-    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
 
-    assert (found.stdout, found.stderr) == ("141\n", "")
+    assert (result.stdout, result.stderr) == ("141\n", "")

@@ -73,13 +73,13 @@ def padded(lists, width):
 @pytest.mark.filterwarnings("ignore:.* users have a list in only one run")
 def test_full_short_and_uneven_lists_have_the_values_of_plain_python(a, b, k, p):
     a, b = [[1, 2], *a], [[2, 1], *b]  # so that one user has two lists
-    found = trm.agreement(padded(a, 6), padded(b, 7), k=k, p=p).floats()
+    result = trm.agreement(padded(a, 6), padded(b, 7), k=k, p=p).floats()
     overlaps = [overlap(x, y, k) for x, y in zip(a, b, strict=True)]
     biased = [rbo_ext(x, y, k, p) for x, y in zip(a, b, strict=True)]
     values = overlaps, biased, [1 - value for value in overlaps]
     defined = [[value for value in column if not math.isnan(value)] for column in values]
 
-    assert [*found.values()] == pytest.approx([sum(column) / len(column) for column in defined], abs=1e-12)
+    assert [*result.values()] == pytest.approx([sum(column) / len(column) for column in defined], abs=1e-12)
 
 
 def test_rbo_of_full_lists_is_that_of_the_package_rbo():
@@ -143,9 +143,9 @@ def test_users_and_items_are_matched_by_row_or_id(a, b):
 def test_users_of_one_run_are_left_out_with_a_warning():
     message = "3 of 6 users have a list in only one run, .* such as .*'new'.* of lists_a and .*'late' of lists_b"
     with pytest.warns(UserWarning, match=message):
-        found = trm.agreement({"new": ["i1"], **BY_ID_A}, {**BY_ID_B, "late": ["i2"], "last": ["i3"]}, k=1)
+        result = trm.agreement({"new": ["i1"], **BY_ID_A}, {**BY_ID_B, "late": ["i2"], "last": ["i3"]}, k=1)
 
-    assert (found["Overlap@1"].item(), found.num_users) == (pytest.approx(2 / 3), 3)
+    assert (result["Overlap@1"].item(), result.num_users) == (pytest.approx(2 / 3), 3)
 
 
 SCORED = {"user": ["al", "al"], "item": ["x", "y"], "score": [0.1, 0.9]}

@@ -34,7 +34,7 @@ def test_candidates_have_the_values_of_scores_with_minus_infinity_elsewhere(
     similarity, vectors, as_products, batch_size
 ):
     embeddings, options = trm.Embeddings(*vectors, BIAS, similarity, CANDIDATES), {"overlap": "miss", "k": [1, 5]}
-    found = trm.evaluate(NAMES, embeddings, target=TARGET, exclude=EXCLUDE, batch_size=batch_size, **options)
+    result = trm.evaluate(NAMES, embeddings, target=TARGET, exclude=EXCLUDE, batch_size=batch_size, **options)
     users, items = map(as_products, vectors)
     is_candidate = torch.zeros(USERS, ITEMS, dtype=torch.bool)
     is_candidate[CANDIDATES.users, CANDIDATES.items] = True
@@ -42,8 +42,8 @@ def test_candidates_have_the_values_of_scores_with_minus_infinity_elsewhere(
     full, ids = trm.RecMetricCollection(NAMES, **options), TARGET.users.unique()
     full.update(scores[ids], TARGET.select(ids), exclude=EXCLUDE.select(ids))
 
-    assert numbers(found) == near(full.compute())
-    assert (found.num_users, found.num_unreachable) == (full["HR@1"].num_users, full["HR@1"].num_unreachable)
+    assert numbers(result) == near(full.compute())
+    assert (result.num_users, result.num_unreachable) == (full["HR@1"].num_users, full["HR@1"].num_unreachable)
 
 
 VECTORS = {"users": torch.ones(2, 1), "items": torch.ones(4, 1)}
@@ -55,17 +55,17 @@ ITEM_2_AND_3 = Interactions.from_columns([0, 1], [2, 3], num_users=2, num_items=
 def test_a_user_without_candidates_is_a_miss(scored):
     """User 0 has two candidates, user 1 none."""
     allowed = Interactions.from_columns([0, 0], [2, 1], num_users=2, num_items=4)
-    found = trm.evaluate("HR@5", trm.Embeddings(allowed=allowed, **scored), target=ITEM_2_AND_3)
+    result = trm.evaluate("HR@5", trm.Embeddings(allowed=allowed, **scored), target=ITEM_2_AND_3)
 
-    assert (found["HR@5"], found.num_users, found.num_unreachable) == (1 / 2, 2, 1)
+    assert (result["HR@5"], result.num_users, result.num_unreachable) == (1 / 2, 2, 1)
 
 
 def test_a_bias_ranks_the_candidates_of_each_user():
     """Item 2 is before item 1 for user 0, item 3 behind item 0 for user 1."""
     allowed = Interactions.from_columns([0, 0, 1, 1], [2, 1, 3, 0], num_users=2, num_items=4)
 
-    found = trm.evaluate("MRR", trm.Embeddings(allowed=allowed, **POPULARITY), target=ITEM_2_AND_3)
-    assert found["MRR"] == (1 + 1 / 2) / 2
+    result = trm.evaluate("MRR", trm.Embeddings(allowed=allowed, **POPULARITY), target=ITEM_2_AND_3)
+    assert result["MRR"] == (1 + 1 / 2) / 2
 
 
 OWN = Interactions.from_columns([0, 1, 1], [1, 2, 0], num_users=2, num_items=3)
@@ -85,9 +85,9 @@ BY_ID = Interactions.from_columns(["al", "bo"], ["y", "z"], user_ids=["bo", "al"
 
 def test_candidates_are_matched_by_id_with_a_target():
     target = Interactions.from_columns(["al", "bo"], ["y", "z"], **IDS)
-    found = trm.evaluate("HR@1", trm.Embeddings(torch.eye(2, 3), torch.eye(3), allowed=BY_ID), target=target)
+    result = trm.evaluate("HR@1", trm.Embeddings(torch.eye(2, 3), torch.eye(3), allowed=BY_ID), target=target)
 
-    assert (found["HR@1"], found.num_unreachable) == (1, 0)
+    assert (result["HR@1"], result.num_unreachable) == (1, 0)
 
 
 def test_candidates_are_matched_by_id_with_a_history():
@@ -115,9 +115,9 @@ CLOSE = torch.tensor([[1.0, 0]]), torch.tensor([[1.0, 0], [1.0001, 0]])  # bfloa
 def test_scores_are_exact_under_autocast(embeddings):
     """Item 1 is first."""
     with torch.autocast("cpu", torch.bfloat16):
-        found = trm.evaluate("MRR", embeddings, target=Interactions.from_columns([0], [1], num_items=2))
+        result = trm.evaluate("MRR", embeddings, target=Interactions.from_columns([0], [1], num_items=2))
 
-    assert found["MRR"] == 1
+    assert result["MRR"] == 1
 
 
 TRUTH = Interactions.from_padded(torch.tensor([[0], [1], [-1]]), 3)  # the third user has no item
@@ -142,10 +142,10 @@ def of_three(allowed, metrics="HR@1", **options):
 )
 def test_candidates_that_are_all_items_change_nothing(options):
     """Texts are compared, where nan is nan."""
-    found, expected = (of_three(allowed, **options) for allowed in (ALL, None))
+    result, expected = (of_three(allowed, **options) for allowed in (ALL, None))
 
-    assert str(found.to_dict()) == str(expected.to_dict())
-    assert found.counts() == expected.counts()
+    assert str(result.to_dict()) == str(expected.to_dict())
+    assert result.counts() == expected.counts()
 
 
 NAMED = Interactions.from_columns(["a"], ["x"], user_ids=["a", "b", "c"], item_ids=["x", "y", "z"])

@@ -36,10 +36,10 @@ def by_hand(scores, train=TRAIN, test=TEST, k=(5, 10), **options):
 def test_batches_of_any_size_give_the_values_of_the_whole_matrix(batch_size, train, device):
     exclude = None if train is None else train.to(device)
     options = {"target": TEST.to(device), "exclude": exclude, "k": [5, 10], "batch_size": batch_size}
-    found = trm.evaluate(NAMES, U.to(device), V.to(device), **options)
+    result = trm.evaluate(NAMES, U.to(device), V.to(device), **options)
 
-    assert numbers(found) == by_hand(U @ V.T, train)
-    assert (found.num_users, found.num_skipped) == (int((TEST.degree > 0).sum()), int((TEST.degree == 0).sum()))
+    assert numbers(result) == by_hand(U @ V.T, train)
+    assert (result.num_users, result.num_skipped) == (int((TEST.degree > 0).sum()), int((TEST.degree == 0).sum()))
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -61,9 +61,9 @@ def test_random_graphs_have_the_values_of_the_whole_matrix(data, users, items, b
     options = {"k": [1, 3], "overlap": data.draw(st.sampled_from(["keep", "miss"]))}
     collection = trm.RecMetricCollection(NAMES, **options)
     collection.update(u @ v.T, test.select(range(users)), exclude=train.select(range(users)).items)
-    found = trm.evaluate(NAMES, u, v, target=test, exclude=train, batch_size=batch_size, **options)
+    result = trm.evaluate(NAMES, u, v, target=test, exclude=train, batch_size=batch_size, **options)
 
-    assert numbers(found) == pytest.approx(numbers(collection.compute()), abs=1e-12, nan_ok=True)
+    assert numbers(result) == pytest.approx(numbers(collection.compute()), abs=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -73,9 +73,9 @@ def test_embeddings_score_in_float32_at_least(batch_size, dtype, device):
     users, items, train, test = world(integer=False, dtype=dtype)
     options = {"target": test.to(device), "exclude": train.to(device), "k": [5, 10], "batch_size": batch_size}
     with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
-        found = trm.evaluate(NAMES, users.to(device), items.to(device), **options)
+        result = trm.evaluate(NAMES, users.to(device), items.to(device), **options)
 
-    assert numbers(found) == by_hand(users.double() @ items.double().T, train, test)
+    assert numbers(result) == by_hand(users.double() @ items.double().T, train, test)
 
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
@@ -112,12 +112,12 @@ def test_users_without_ground_truth_weigh_their_candidates(form, action, device)
     """As if `all_users` ranked them."""
     metrics = [trm.AUROC(weight="candidates", empty_target_action=action)]
     options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "keep_rows": True}
-    found = trm.evaluate(metrics, *FORMS[form](device), **options)
+    result = trm.evaluate(metrics, *FORMS[form](device), **options)
     of_all = trm.evaluate(metrics, *FORMS[form](device), all_users=True, **options)
 
-    assert numbers(found) == near(of_all)
-    assert found.counts() == of_all.counts()
-    assert found.rows.mean() == pytest.approx(of_all.rows.mean(), abs=1e-12)
+    assert numbers(result) == near(of_all)
+    assert result.counts() == of_all.counts()
+    assert result.rows.mean() == pytest.approx(of_all.rows.mean(), abs=1e-12)
 
 
 OF_TWO = 1 + 1 / 4  # item 0 is first; item 2 is behind item 1 and tied with item 0
@@ -128,9 +128,9 @@ def test_a_user_without_ground_truth_weighs_all_candidates(action, expected):
     """Of three users with three candidates each, one has no ground truth."""
     target = Interactions.from_columns([0, 1], [0, 2], num_users=3, num_items=3)
     metric = trm.AUROC(weight="candidates", empty_target_action=action)
-    found = trm.evaluate([metric], torch.eye(3), torch.eye(3), target=target)
+    result = trm.evaluate([metric], torch.eye(3), torch.eye(3), target=target)
 
-    assert found["AUROC-candidates"].item() == pytest.approx(expected)
+    assert result["AUROC-candidates"].item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
@@ -152,9 +152,9 @@ PRECISION_AND_RECALL = [trm.Precision(2, denominator="recommended", **SURPRISE),
 def test_users_without_ground_truth_have_the_limit_cases_of_surprise(all_users, device):
     target = Interactions.from_columns([0], [0], num_users=3, num_items=2).to(device)
     scores = torch.tensor([[4.0, 1.0], [4.0, 1.0], [1.0, 2.0]], device=device)
-    found = trm.evaluate(PRECISION_AND_RECALL, lambda ids: scores[ids], target=target, all_users=all_users)
+    result = trm.evaluate(PRECISION_AND_RECALL, lambda ids: scores[ids], target=target, all_users=all_users)
 
-    assert [*found.floats().values()] == pytest.approx([(1 + 0 + 1) / 3, 1])
+    assert [*result.floats().values()] == pytest.approx([(1 + 0 + 1) / 3, 1])
 
 
 @pytest.mark.parametrize("form", ["embeddings", "function"])
@@ -162,9 +162,9 @@ def test_all_is_moved_to_a_named_device(form, device):
     """With `device="cuda"` everything is moved to the current GPU, and a function is asked there."""
     scores = (U @ V.T).to(device)
     scored = {"embeddings": (U, V), "function": (lambda ids: scores[ids],)}[form]
-    found = trm.evaluate(NAMES, *scored, target=TEST, exclude=TRAIN, k=[5, 10], device=device.type)
+    result = trm.evaluate(NAMES, *scored, target=TEST, exclude=TRAIN, k=[5, 10], device=device.type)
 
-    assert numbers(found) == by_hand(U @ V.T)
+    assert numbers(result) == by_hand(U @ V.T)
     assert trm.recommend(*scored, k=3, exclude=TRAIN, device=device.type).ids.device == scores.device
 
 
@@ -181,9 +181,9 @@ class Model(torch.nn.Module):
 
 
 def test_modules_are_evaluated_in_eval_mode():
-    found = trm.evaluate(NAMES, Model(), target=TEST, exclude=TRAIN, k=[5, 10])
+    result = trm.evaluate(NAMES, Model(), target=TEST, exclude=TRAIN, k=[5, 10])
 
-    assert numbers(found) == by_hand(U @ V.T)
+    assert numbers(result) == by_hand(U @ V.T)
 
 
 def test_each_submodule_is_back_in_its_mode_after_an_error():
@@ -204,19 +204,19 @@ def test_a_module_in_eval_mode_stays_in_it():
 def test_bias_is_added_and_items_that_are_not_allowed_are_left_out(device):
     users, items, bias = U.double(), V.double(), torch.arange(ITEMS).double() / 7
     embeddings = trm.Embeddings(users.to(device), items.to(device), bias.to(device), allowed=MASK)
-    found = trm.evaluate(NAMES, embeddings, target=TEST.to(device), exclude=TRAIN.to(device), k=5)
+    result = trm.evaluate(NAMES, embeddings, target=TEST.to(device), exclude=TRAIN.to(device), k=5)
 
-    assert numbers(found) == by_hand((users @ items.T + bias).masked_fill(~MASK, -math.inf), k=5)
-    assert found.num_unreachable > 0
+    assert numbers(result) == by_hand((users @ items.T + bias).masked_fill(~MASK, -math.inf), k=5)
+    assert result.num_unreachable > 0
 
 
 def test_cosine_similarity_is_the_product_of_unit_vectors(device):
     users, items = U.double().to(device), V.double().to(device)
     unit = (torch.nn.functional.normalize(part, dim=1) for part in (users, items))
     options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "k": 5}
-    found = trm.evaluate(NAMES, trm.Embeddings(users, items, similarity="cosine"), **options)
+    result = trm.evaluate(NAMES, trm.Embeddings(users, items, similarity="cosine"), **options)
 
-    assert numbers(found) == near(trm.evaluate(NAMES, *unit, **options))
+    assert numbers(result) == near(trm.evaluate(NAMES, *unit, **options))
 
 
 def test_a_collection_is_cloned():
@@ -224,9 +224,9 @@ def test_a_collection_is_cloned():
     collection = trm.RecMetricCollection(NAMES, k=[5, 10], prefix="val/")
     collection.update(torch.rand(2, 5), torch.tensor([1, 2]))
     before = numbers(collection.compute())
-    found = trm.evaluate(collection, U, V, target=TEST, exclude=TRAIN)
+    result = trm.evaluate(collection, U, V, target=TEST, exclude=TRAIN)
 
-    assert {key.removeprefix("val/"): value.item() for key, value in found.items()} == by_hand(U @ V.T)
+    assert {key.removeprefix("val/"): value.item() for key, value in result.items()} == by_hand(U @ V.T)
     assert numbers(collection.compute()) == before
     assert all(metric.sync_on_compute for metric in collection.values())
 
@@ -236,9 +236,9 @@ SOME = torch.tensor([33, 4, 12, 5])
 
 def test_user_ids_select_the_users_that_are_evaluated():
     target, exclude = (Interactions.from_padded(part.select(SOME).items, ITEMS) for part in (TEST, TRAIN))
-    found = trm.evaluate(NAMES, U, V, target=TEST, exclude=TRAIN, k=[5, 10], user_ids=SOME.tolist())
+    result = trm.evaluate(NAMES, U, V, target=TEST, exclude=TRAIN, k=[5, 10], user_ids=SOME.tolist())
 
-    assert numbers(found) == near(trm.evaluate(NAMES, U[SOME], V, target=target, exclude=exclude, k=[5, 10]))
+    assert numbers(result) == near(trm.evaluate(NAMES, U[SOME], V, target=target, exclude=exclude, k=[5, 10]))
 
 
 def test_overlap_of_other_users_is_no_error():
@@ -270,9 +270,9 @@ SEEN = TRAIN.to_edge_index()
     ids=["alone", "in a tuple"],
 )
 def test_edges_have_the_sizes_of_the_embeddings(exclude):
-    found = trm.evaluate(NAMES, U, V, target=TEST.to_edge_index(), exclude=exclude, k=5)
+    result = trm.evaluate(NAMES, U, V, target=TEST.to_edge_index(), exclude=exclude, k=5)
 
-    assert numbers(found) == by_hand(U @ V.T, k=5)
+    assert numbers(result) == by_hand(U @ V.T, k=5)
 
 
 PAIRS, FLAGS = torch.tensor([[0, 1], [3, 2]]), torch.tensor([[1, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
@@ -324,9 +324,9 @@ def test_a_history_adds_no_users():
     target = Interactions.from_edge_index(torch.tensor([[0], [1]]), 2, 3)
     train = Interactions.from_edge_index(torch.tensor([[0, 1], [0, 2]]), 2, 3)
     catalogue = trm.Catalogue.from_interactions(train)
-    found = trm.evaluate("Seen@1", torch.ones(2, 1), torch.arange(3.0)[:, None], target=target, catalogue=catalogue)
+    result = trm.evaluate("Seen@1", torch.ones(2, 1), torch.arange(3.0)[:, None], target=target, catalogue=catalogue)
 
-    assert found["Seen@1"] == 0
+    assert result["Seen@1"] == 0
 
 
 def test_out_of_memory_halves_the_batch():
@@ -339,9 +339,9 @@ def test_out_of_memory_halves_the_batch():
             raise torch.cuda.OutOfMemoryError("pretended")
         return (U @ V.T)[ids]
 
-    found = trm.evaluate(NAMES, score, target=TEST, exclude=TRAIN, k=[5, 10])
+    result = trm.evaluate(NAMES, score, target=TEST, exclude=TRAIN, k=[5, 10])
 
-    assert numbers(found) == by_hand(U @ V.T)
+    assert numbers(result) == by_hand(U @ V.T)
     assert max(sizes) > 6 >= sizes[-1]
 
 
@@ -447,9 +447,9 @@ OF_PADDED = torch.tensor([[1.0], [2.0]]), torch.tensor([[9.0], [1], [2], [5]])
 
 
 def test_padding_is_neither_relevant_nor_excluded():
-    found = trm.evaluate("HR@1", *OF_PADDED, target=PADDED_TEST, exclude=PADDED_TRAIN, padding_idx=0)
+    result = trm.evaluate("HR@1", *OF_PADDED, target=PADDED_TEST, exclude=PADDED_TRAIN, padding_idx=0)
 
-    assert (found["HR@1"], found.num_users, found.num_skipped) == (1, 1, 1)
+    assert (result["HR@1"], result.num_users, result.num_skipped) == (1, 1, 1)
 
 
 def test_padding_is_no_overlap():
@@ -473,9 +473,9 @@ def test_matrices_are_interactions_and_their_entries_gains(make):
     """Ranked 3, 0, 1, 2, where item 3 is excluded: gain 1 at rank 2 and gain 3 at rank 3."""
     target, exclude = make(torch.tensor([[0, 1.0, 3.0, 0]])), make(torch.tensor([[0, 0, 0, 1.0]]))
     items = torch.tensor([[3.0], [2.0], [1.0], [9.0]])
-    found = trm.evaluate("NDCG@3", torch.ones(1, 1), items, target=target, exclude=exclude)
+    result = trm.evaluate("NDCG@3", torch.ones(1, 1), items, target=target, exclude=exclude)
 
-    assert found["NDCG@3"].item() == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
+    assert result["NDCG@3"].item() == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
 
 
 @pytest.mark.parametrize("factors", [(U.numpy(), np.asfortranarray(V)), (trm.Embeddings(U.numpy(), V.numpy()),)])

@@ -64,23 +64,23 @@ def test_files_of_trec_have_the_values_of_ranx(trec):
     """Users without a list score 0."""
     ranx = pytest.importorskip("ranx")
     run, qrels, run_path, qrels_path = trec
-    found = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
+    result = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
     names = ["hit_rate@10", "ndcg@10", "mrr@10", "precision@10", "recall@10", "map@10"]
     theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), names, make_comparable=True)
 
-    assert [*found.floats().values()] == pytest.approx([theirs[name] for name in names], abs=1e-9)
+    assert [*result.floats().values()] == pytest.approx([theirs[name] for name in names], abs=1e-9)
 
 
 def test_files_of_trec_have_the_values_of_ir_measures(trec):
     """Users without a list score 0."""
     ir_measures = pytest.importorskip("ir_measures")
     *_, run_path, qrels_path = trec
-    found = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
+    result = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
     measures = [ir_measures.parse_measure(f"{name}@10") for name in ("Success", "nDCG", "RR", "P", "R", "AP")]
     files = ir_measures.read_trec_qrels(qrels_path), ir_measures.read_trec_run(run_path)
     theirs = ir_measures.calc_aggregate(measures, *files)
 
-    assert [*found.floats().values()] == pytest.approx([theirs[measure] for measure in measures], abs=1e-9)
+    assert [*result.floats().values()] == pytest.approx([theirs[measure] for measure in measures], abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_values_and_standard_errors_are_those_of_plain_python(metric, formula):
         lists[user] = torch.randperm(30, generator=generator)[: user % 9 if user else 9].tolist()
         scores = [-lists[user].index(item) if item in lists[user] else -math.inf for item in range(30)]
         users.append(reference.rank(scores, dict.fromkeys(truth[user], 1.0)))
-    found = trm.evaluate_lists(metric, lists, target=truth)
+    result = trm.evaluate_lists(metric, lists, target=truth)
 
     mean, error = reference.mean([formula(user) for user in users])
-    assert found[metric].item() == pytest.approx(mean)
-    assert found.standard_errors[metric].item() == pytest.approx(error)
+    assert result[metric].item() == pytest.approx(mean)
+    assert result.standard_errors[metric].item() == pytest.approx(error)
 
 
 RANKED = {"user": ["bo", "al", "bo", "al"], "item": ["z", "x", "v", "y"], "rank": [1, 2, 2, 1]}
@@ -292,18 +292,18 @@ def test_ranks_begin_at_0_or_1_throughout(first):
 def test_first_keeps_the_best_rank_of_an_item():
     """al's list is x, y; zoe, whose list repeats an item, has no ground truth."""
     lists = {"user": ["al", "al", "al", "zoe", "zoe"], "item": [*"xxyww"], "score": [5, 2, 1, 2, 1]}
-    found = trm.evaluate_lists("MRR@2", lists, target={"al": ["y"]}, duplicates="first", complete=True)
+    result = trm.evaluate_lists("MRR@2", lists, target={"al": ["y"]}, duplicates="first", complete=True)
 
-    assert (found["MRR@2"], found.num_repeated) == (1 / 2, 1)
+    assert (result["MRR@2"], result.num_repeated) == (1 / 2, 1)
 
 
 TWICE = pd.DataFrame({"user": ["al", "al", "bo"] * 2, "item": ["w", "x", "z"] * 2, "rank": [1, 2, 1] * 2})
 
 
 def test_first_takes_rows_of_equal_rank_and_item_for_one():
-    found = trm.evaluate_lists("MRR@2", TWICE, target={"al": ["x"], "bo": ["z"]}, duplicates="first", complete=True)
+    result = trm.evaluate_lists("MRR@2", TWICE, target={"al": ["x"], "bo": ["z"]}, duplicates="first", complete=True)
 
-    assert (found["MRR@2"], found.num_repeated) == ((1 / 2 + 1) / 2, 3)
+    assert (result["MRR@2"], result.num_repeated) == ((1 / 2 + 1) / 2, 3)
 
 
 def test_first_refuses_another_item_at_the_same_rank():
@@ -324,9 +324,9 @@ def test_ids_below_0_other_than_the_padding_are_items():
 @pytest.mark.parametrize("make", [list, lambda lists: np.array(lists, dtype=object)], ids=["lists", "array"])
 def test_minus_1_and_missing_values_fill_up_lists(make, filler):
     lists = make([["y", "x"], ["z", filler]]), ["al", "bo"]
-    found = trm.evaluate_lists("MRR@2", lists, target={"al": ["x"], "bo": ["z"]})
+    result = trm.evaluate_lists("MRR@2", lists, target={"al": ["x"], "bo": ["z"]})
 
-    assert (found["MRR@2"], found.num_unknown) == ((1 / 2 + 1) / 2, 1)  # y is unknown, the filler is no item
+    assert (result["MRR@2"], result.num_unknown) == ((1 / 2 + 1) / 2, 1)  # y is unknown, the filler is no item
 
 
 def test_items_that_the_truth_lacks_keep_their_ranks():
@@ -396,9 +396,9 @@ def test_without_takes_items_of_a_mask_out_of_the_truth():
     """Item x, of al and eve; al's y is at rank 1 where x is gone."""
     target = Interactions.from_frame({"user": ["al", "al", "eve"], "item": ["x", "y", "x"]})
     options = {"exclude": torch.tensor([True, False]), "overlap": "without", "complete": True}
-    found = trm.evaluate_lists("HR@1", {"al": ["x", "y"], "eve": ["x"]}, target=target, **options)
+    result = trm.evaluate_lists("HR@1", {"al": ["x", "y"], "eve": ["x"]}, target=target, **options)
 
-    assert (found["HR@1"], found.num_users, found.num_skipped) == (1, 1, 1)
+    assert (result["HR@1"], result.num_users, result.num_skipped) == (1, 1, 1)
 
 
 RATED = pd.DataFrame({"user": ["al", "al"], "item": ["x", "z"], "rating": [1, 0]})
@@ -410,10 +410,10 @@ RATED = pd.DataFrame({"user": ["al", "al"], "item": ["x", "z"], "rating": [1, 0]
 def test_values_of_excluded_pairs_are_not_read(exclude):
     """Both pairs leave the list, also the one with the value 0."""
     lists, target = {"al": ["x", "z", "y"]}, {"al": ["y"]}
-    found = trm.evaluate_lists("MRR", lists, target=target, exclude=exclude, complete=True)
+    result = trm.evaluate_lists("MRR", lists, target=target, exclude=exclude, complete=True)
 
-    assert found["MRR"] == 1
-    assert "exclude: 2 pairs, not read: 'rating'\n" in str(found)
+    assert result["MRR"] == 1
+    assert "exclude: 2 pairs, not read: 'rating'\n" in str(result)
 
 
 def write(path, *lines):
@@ -424,10 +424,10 @@ def write(path, *lines):
 
 def test_runs_and_qrels_of_trec_are_lists_and_truth(tmp_path):
     run = write(tmp_path / "a.run", "al Q0 x 1 2.0 tag", "al Q0 y 2 1.0 tag")
-    found = trm.evaluate_lists("MRR@2", run, target=write(tmp_path / "a.qrels", "al 0 y 1"))
+    result = trm.evaluate_lists("MRR@2", run, target=write(tmp_path / "a.qrels", "al 0 y 1"))
 
-    assert found["MRR@2"] == 1 / 2
-    assert found.unread == {}  # neither the rank and the tag of a run, nor the iteration of qrels
+    assert result["MRR@2"] == 1 / 2
+    assert result.unread == {}  # neither the rank and the tag of a run, nor the iteration of qrels
 
 
 @pytest.mark.parametrize(
@@ -712,10 +712,10 @@ def test_rows_of_a_session_are_its_candidates(frame, columns, metric, expected):
 
 
 def test_sessions_without_a_label_have_no_value():
-    found = of_sessions("MRR", keep_rows=True)
+    result = of_sessions("MRR", keep_rows=True)
 
-    assert found.rows.values["MRR"].nan_to_num(-1).tolist() == [1 / 2, 1 / 2, -1]
-    assert (found.num_users, found.num_skipped) == (2, 1)
+    assert result.rows.values["MRR"].nan_to_num(-1).tolist() == [1 / 2, 1 / 2, -1]
+    assert (result.num_users, result.num_skipped) == (2, 1)
 
 
 def test_ranks_order_the_rows_of_a_session():
@@ -737,10 +737,10 @@ TWICE_LISTED = pd.concat([SESSIONS, SESSIONS.assign(score=[0.9, 0.1, 0.1, 0.1, 0
 
 def test_an_item_that_a_session_repeats_is_one_candidate():
     """With `first`, it has its highest score and its highest label: a of s now has 0.9, so the click has rank 3."""
-    found = of_sessions(["MRR", "AUROC"], TWICE_LISTED, duplicates="first")
+    result = of_sessions(["MRR", "AUROC"], TWICE_LISTED, duplicates="first")
 
-    assert numbers(found) == {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0}
-    assert found.num_repeated == 6
+    assert numbers(result) == {"MRR": (1 / 3 + 1 / 2) / 2, "AUROC": 0}
+    assert result.num_repeated == 6
 
 
 REFUSED_SESSIONS = [

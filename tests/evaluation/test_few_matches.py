@@ -46,18 +46,18 @@ def test_counts_are_printed_with_an_id_of_each_side():
 
 
 def test_an_id_of_the_other_side_is_shown_if_all_of_its_ids_match():
-    found = trm.evaluate_lists("HR@1", {"al": ["y", "x"]}, target={"al": ["x"], "bo": ["x"]})
+    result = trm.evaluate_lists("HR@1", {"al": ["y", "x"]}, target={"al": ["x"], "bo": ["x"]})
 
-    assert found.examples == {"num_unserved": ["bo", "al"], "num_unknown": ["y", "x"]}
-    assert "1 without a list (such as 'bo'; lists have such as 'al'), 1 list entry" in str(found)
+    assert result.examples == {"num_unserved": ["bo", "al"], "num_unknown": ["y", "x"]}
+    assert "1 without a list (such as 'bo'; lists have such as 'al'), 1 list entry" in str(result)
 
 
 def test_row_numbers_are_shown_as_ids_are():
     """Item 99 is beyond the six items of the ground truth, and keeps its number."""
     target = Interactions.from_columns([0, 1], [1, 1], num_items=6)
-    found = trm.evaluate_lists("HR@1", ([[1, 99]], [0]), target=target)
+    result = trm.evaluate_lists("HR@1", ([[1, 99]], [0]), target=target)
 
-    assert found.examples == {"num_unserved": [1, 0], "num_unknown": [99, 1]}
+    assert result.examples == {"num_unserved": [1, 0], "num_unknown": [99, 1]}
 
 
 # rows 2 and 3 have no item; item 7 is beyond the five
@@ -123,9 +123,9 @@ def test_lists_without_a_hit_are_0_with_a_warning(number):
     with pytest.warns(
         UserWarning, match=rf"no list of {number} users holds .* such as 'a0', those of target such as 'a0'"
     ):
-        found = trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=target)
+        result = trm.evaluate_lists("HR@1", one_item_each(number, "a"), target=target)
 
-    assert found["HR@1"] == 0
+    assert result["HR@1"] == 0
 
 
 @pytest.mark.parametrize("number", [10, 3000])
@@ -139,9 +139,9 @@ def test_lists_without_any_item_of_the_truth_are_0_beside_a_catalogue_of_both():
     items = [f"{letter}{number}" for letter in "ab" for number in range(10)]
     catalogue = trm.Catalogue(20, item_ids=items)
     with pytest.warns(UserWarning, match="no list of 10 users holds an item that is relevant to its user"):
-        found = trm.evaluate_lists("HR@1", one_item_each(10, "a"), target=one_item_each(10, "b"), catalogue=catalogue)
+        result = trm.evaluate_lists("HR@1", one_item_each(10, "a"), target=one_item_each(10, "b"), catalogue=catalogue)
 
-    assert found["HR@1"] == 0
+    assert result["HR@1"] == 0
 
 
 def test_nine_lists_without_any_item_of_the_truth_are_0():
@@ -164,9 +164,9 @@ USERS = [*range(10)]
 )
 def test_lists_without_a_candidate_are_0_with_a_warning(lists, message):
     with pytest.warns(UserWarning, match=message):
-        found = trm.evaluate_lists("HR@1", lists, target={user: [user] for user in USERS}, complete=True)
+        result = trm.evaluate_lists("HR@1", lists, target={user: [user] for user in USERS}, complete=True)
 
-    assert found["HR@1"] == 0
+    assert result["HR@1"] == 0
 
 
 def test_lists_of_other_users_are_a_warning():
@@ -200,21 +200,21 @@ CUT = {"user": [1, 1, 1, 2, 2, 2], "item": [1, 2, 3, 1, 2, 3], "score": [9, 8, 8
 @pytest.mark.parametrize(("k", "complete", "number"), [(1, False, 0), (2, False, 1), (3, False, 1), (3, True, 0)])
 def test_lists_that_end_among_equal_scores_are_counted(k, complete, number):
     """Items of the same score may be missing, unless the lists are complete."""
-    found = trm.evaluate_lists("HR", CUT, target={1: [1], 2: [3]}, k=k, complete=complete)
+    result = trm.evaluate_lists("HR", CUT, target={1: [1], 2: [3]}, k=k, complete=complete)
 
-    assert found.num_cut_ties == number
-    assert ("1 whose list ends among equal scores" in str(found)) == (number > 0)
+    assert result.num_cut_ties == number
+    assert ("1 whose list ends among equal scores" in str(result)) == (number > 0)
 
 
 def test_columns_that_were_not_read_are_named():
     lists = {"user": ["a"], "item": ["x"], "rank": [1], "model": ["m"]}
     target = {"user": ["a"], "item": ["x"], "timestamp": [3]}
     exclude = {"user": ["a"], "item": ["q"], "rating": [3], "timestamp": [1]}
-    found = trm.evaluate_lists("HR@1", lists, target=target, exclude=exclude)
+    result = trm.evaluate_lists("HR@1", lists, target=target, exclude=exclude)
 
-    assert found.unread == {"lists": ["model"], "target": ["timestamp"], "exclude": ["rating", "timestamp"]}
-    assert "columns not read: 'model' of lists; 'timestamp' of target\n" in str(found)
-    assert "such as 'q'; lists have such as 'x'), not read: " in str(found)
+    assert result.unread == {"lists": ["model"], "target": ["timestamp"], "exclude": ["rating", "timestamp"]}
+    assert "columns not read: 'model' of lists; 'timestamp' of target\n" in str(result)
+    assert "such as 'q'; lists have such as 'x'), not read: " in str(result)
 
 
 def test_columns_of_sessions_that_were_not_read_are_named():
@@ -241,6 +241,6 @@ def test_scores_of_lists_have_thresholds(threshold, precision, recall):
         trm.Precision(3, denominator="recommended", score_threshold=threshold),
         trm.Recall(3, score_threshold=threshold),
     ]
-    found = trm.evaluate_lists(metrics, estimates, target={"u": ["a", "c", "d"]})  # true ratings 5, 2, 5, 4
+    result = trm.evaluate_lists(metrics, estimates, target={"u": ["a", "c", "d"]})  # true ratings 5, 2, 5, 4
 
-    assert [*found.floats().values()] == pytest.approx([precision, recall])
+    assert [*result.floats().values()] == pytest.approx([precision, recall])

@@ -73,10 +73,10 @@ def test_equal_rows_are_one_row_if_they_may_repeat(lists, lowest, random):
     rows = [(user, item, rank) for user, items in enumerate(lists) for rank, item in enumerate(items, start=lowest)]
     twice = rows + rows[::2]
     random.shuffle(twice)
-    found = lists_of(twice, "rank", may_repeat=True)
+    result = lists_of(twice, "rank", may_repeat=True)
 
-    assert as_rows(*found) == [row[:2] for row in rows]
-    assert found[0].num_repeated == len(rows[::2])
+    assert as_rows(*result) == [row[:2] for row in rows]
+    assert result[0].num_repeated == len(rows[::2])
 
 
 def test_rank_0_is_not_put_before_its_list():
@@ -103,11 +103,11 @@ def test_the_highest_score_is_first_then_the_first_item(pairs, scores, ranked):
     """And scores stay beside their items: equal ones are equal."""
     rows = [row for row in with_scores(pairs, scores) if row[0] in ranked]
     assume(rows)
-    found = lists_of([*rows, (9, 0, 1)], "score", ranked)
+    result = lists_of([*rows, (9, 0, 1)], "score", ranked)
     ordered = sorted(rows, key=lambda row: (row[0], -row[2], row[1]))
 
-    assert as_rows(*found) == [row[:2] for row in ordered]
-    assert [a == b for a, b in pairwise(found[0].scores)] == [a[2] == b[2] for a, b in pairwise(ordered)]
+    assert as_rows(*result) == [row[:2] for row in ordered]
+    assert [a == b for a, b in pairwise(result[0].scores)] == [a[2] == b[2] for a, b in pairwise(ordered)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -123,8 +123,8 @@ def test_the_entry_that_repeats_an_item_is_the_second_in_the_order_of_the_list(p
     lists, user_ids, item_ids = lists_of(rows, "score")
     repeats = [lists.repeat(torch.arange(len(lists.lengths)))]
 
-    found = [(user_ids[user], item_ids[item], where) for user, item, where in filter(None, repeats)]
-    assert found == expected[:1]
+    result = [(user_ids[user], item_ids[item], where) for user, item, where in filter(None, repeats)]
+    assert result == expected[:1]
 
 
 def test_the_columns_of_the_caller_stay_in_order():

@@ -58,9 +58,9 @@ def test_sizes_that_nothing_says_are_asked_for(users, message):
 
 
 def test_scores_keep_the_dtype_of_the_function():
-    found = trm.recommend(lambda users: same_for_all(users).double(), k=1, num_users=1, num_items=3)
+    result = trm.recommend(lambda users: same_for_all(users).double(), k=1, num_users=1, num_items=3)
 
-    assert found.scores.dtype == torch.float64
+    assert result.scores.dtype == torch.float64
 
 
 def test_no_users_have_no_recommendations():

@@ -41,14 +41,14 @@ def share_of_items(rank, world_size):
 
 def results(embeddings, target, exclude, shard=None):
     """Return values, counts, kept rows as text, since NaN is not equal to itself, and lists."""
-    given = options(target, exclude, groups=trm.group_users(exclude, [0, 3, 6]), keep_rows=True, shard=shard)
-    found = trm.evaluate(NAMES, embeddings, **given)
+    arguments = options(target, exclude, groups=trm.group_users(exclude, [0, 3, 6]), keep_rows=True, shard=shard)
+    result = trm.evaluate(NAMES, embeddings, **arguments)
     rules = {"empty_target_action": "pos", "overlap": "miss"}
-    metrics = [trm.AUROC(weight="candidates", **rules), trm.Seen(5, catalogue=given["catalogue"], **rules)]
+    metrics = [trm.AUROC(weight="candidates", **rules), trm.Seen(5, catalogue=arguments["catalogue"], **rules)]
     weighed = trm.evaluate(metrics, embeddings, target=target, exclude=exclude, shard=shard)
-    rows = str(found.rows.to_dict())
+    rows = str(result.rows.to_dict())
     top = trm.recommend(embeddings, k=6, exclude=exclude, shard=shard, user_ids=[5, 2, 5, 29])
-    return numbers(found) | numbers(weighed), found.counts(), rows, top.ids.tolist(), top.scores.tolist()
+    return numbers(result) | numbers(weighed), result.counts(), rows, top.ids.tolist(), top.scores.tolist()
 
 
 def shared(rank, world_size, how, dtype):
@@ -70,8 +70,8 @@ def test_items_on_several_processes_have_the_results_of_one(processes, world_siz
     users, items, bias, target, exclude = problem(dtype)
     values, *expected = results(trm.Embeddings(users, items, bias, allowed=ALLOWED), target, exclude)
 
-    for found, *others in processes.run(shared, world_size, how, dtype):
-        assert found == pytest.approx(values, abs=1e-12)
+    for result, *others in processes.run(shared, world_size, how, dtype):
+        assert result == pytest.approx(values, abs=1e-12)
         assert others == expected
 
 
@@ -81,11 +81,13 @@ def on_some_processes(rank, world_size):
     if rank == 2:
         return None
     users, items, _, target, exclude = problem()
-    mine, given = items[share_of_items(rank, 2)], options(target, exclude)
-    edges = given | {"target": target.to_edge_index(), "exclude": exclude.to_edge_index()}
-    by_items = [trm.evaluate(NAMES, users, mine, shard="items", process_group=group, **how) for how in (given, edges)]
-    by_users = trm.evaluate(NAMES, users, items, shard="users", process_group=group, **given)
-    return [*map(numbers, [*by_items, by_users, trm.evaluate(NAMES, users, items, **given)])]
+    mine, arguments = items[share_of_items(rank, 2)], options(target, exclude)
+    edges = arguments | {"target": target.to_edge_index(), "exclude": exclude.to_edge_index()}
+    by_items = [
+        trm.evaluate(NAMES, users, mine, shard="items", process_group=group, **how) for how in (arguments, edges)
+    ]
+    by_users = trm.evaluate(NAMES, users, items, shard="users", process_group=group, **arguments)
+    return [*map(numbers, [*by_items, by_users, trm.evaluate(NAMES, users, items, **arguments)])]
 
 
 def test_two_of_three_processes_may_share_the_work(processes):
@@ -93,8 +95,8 @@ def test_two_of_three_processes_may_share_the_work(processes):
     *of_two, other = processes.run(on_some_processes, 3)
 
     assert other is None
-    for *found, expected in of_two:
-        assert found == [pytest.approx(expected, abs=1e-12)] * 3
+    for *result, expected in of_two:
+        assert result == [pytest.approx(expected, abs=1e-12)] * 3
 
 
 def out_of_memory(rank, world_size):
@@ -112,18 +114,18 @@ def out_of_memory(rank, world_size):
     embeddings = trm.Embeddings(users, items[mine], bias[mine])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ShardScorer, "product", product)
-        found = trm.evaluate(NAMES, embeddings, shard="items", **options(target, exclude, batch_size=16))
-    return numbers(found), sizes
+        result = trm.evaluate(NAMES, embeddings, shard="items", **options(target, exclude, batch_size=16))
+    return numbers(result), sizes
 
 
 def test_all_processes_halve_the_batch_where_one_runs_out_of_memory(processes):
     """And no row is counted twice."""
     users, items, bias, target, exclude = problem()
     expected = near(trm.evaluate(NAMES, trm.Embeddings(users, items, bias), **options(target, exclude)))
-    (found, sizes), other = processes.run(out_of_memory, 2)
+    (result, sizes), other = processes.run(out_of_memory, 2)
 
-    assert (found, sizes) == other
-    assert found == expected
+    assert (result, sizes) == other
+    assert result == expected
     assert sizes[:3] == [16, 8, 4]
 
 
@@ -171,18 +173,18 @@ def with_fault(rank, world_size, kind, on):
     """Return the error of a process, where process `on` differs from the other."""
     users, items, bias, target, exclude = problem()
     shard, mine = ("users", slice(None)) if kind in OF_USERS else ("items", share_of_items(rank, 2))
-    parts, given = (users, items[mine], bias[mine]), {"metrics": ["HR", "NDCG"]} | options(target, exclude)
-    given |= {"groups": trm.Groups(CODES, ["a", "b"]), "shard": shard}
+    parts, arguments = (users, items[mine], bias[mine]), {"metrics": ["HR", "NDCG"]} | options(target, exclude)
+    arguments |= {"groups": trm.Groups(CODES, ["a", "b"]), "shard": shard}
     if rank == on and kind in OF_EMBEDDINGS:
         parts = OF_EMBEDDINGS[kind][1](*parts)
     elif rank == on:
-        given |= (OF_OPTIONS | OF_USERS)[kind][1]
+        arguments |= (OF_OPTIONS | OF_USERS)[kind][1]
     try:
         embeddings = len if kind == "function" and rank == on else trm.Embeddings(*parts)
         if kind == "k_of_lists":
             trm.recommend(embeddings, k=4 + (rank == on), exclude=exclude, shard="items")
         else:
-            trm.evaluate(given.pop("metrics"), embeddings, **given)
+            trm.evaluate(arguments.pop("metrics"), embeddings, **arguments)
     except (ValueError, TypeError, RuntimeError) as error:
         return str(error)
     return "no error"
@@ -222,14 +224,14 @@ INPUTS = {
 @pytest.mark.parametrize("target", [TARGET, GRADED], ids=["bool", "graded"])
 def test_a_function_may_return_any_input_that_takes_a_target(form, target):
     """`evaluate` adds truth, exclusions and history."""
-    given = options(target, EXCLUDE, keep_rows=True, groups=trm.Groups(CODES, ["a", "b"]), batch_size=7)
+    arguments = options(target, EXCLUDE, keep_rows=True, groups=trm.Groups(CODES, ["a", "b"]), batch_size=7)
     metrics = ["HR", "NDCG", "MRR", "Seen", "Coverage"]
-    expected = trm.evaluate(metrics, scores_of, **given)
-    found = trm.evaluate(metrics, INPUTS[form], **given)
+    expected = trm.evaluate(metrics, scores_of, **arguments)
+    result = trm.evaluate(metrics, INPUTS[form], **arguments)
 
-    assert numbers(found) == near(expected)
-    assert found.counts() == expected.counts()
-    assert found.rows.ids.tolist() == expected.rows.ids.tolist()
+    assert numbers(result) == near(expected)
+    assert result.counts() == expected.counts()
+    assert result.rows.ids.tolist() == expected.rows.ids.tolist()
 
 
 WANTED = torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(0)) < 0.3

@@ -77,9 +77,9 @@ def test_times_of_text_are_numbers_or_dates(times, unit, first, tmp_path):
 def test_decimal_ids_and_ranks_meet_whole_ones(tmp_path):
     (tmp_path / "lists.csv").write_text("user,item,rank\n1.0,7.0,1.0\n1.0,8.0,2.0\n")
     (tmp_path / "truth.csv").write_text("user,item\n1,8\n")
-    found = evaluate_lists("MRR@2", tmp_path / "lists.csv", target=tmp_path / "truth.csv")
+    result = evaluate_lists("MRR@2", tmp_path / "lists.csv", target=tmp_path / "truth.csv")
 
-    assert found["MRR@2"] == 1 / 2
+    assert result["MRR@2"] == 1 / 2
 
 
 @pytest.mark.parametrize(

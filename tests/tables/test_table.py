@@ -103,9 +103,9 @@ def test_unread_columns_are_shown():
 
 
 def test_grades_of_excluded_items_are_not_read():
-    found = trm.evaluate_lists("MRR@2", {1: [7, 8]}, target={1: [8]}, exclude={1: {7: 0.0}}, complete=True)
+    result = trm.evaluate_lists("MRR@2", {1: [7, 8]}, target={1: [8]}, exclude={1: {7: 0.0}}, complete=True)
 
-    assert found == {"MRR@2": 1}
+    assert result == {"MRR@2": 1}
 
 
 VALUES = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "value": [1, -2]})
@@ -118,9 +118,9 @@ VALUES = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "value": [1, -2]})
 )
 def test_values_below_0_are_not_relevant(target):
     """In the list b, a the only hit has rank 2."""
-    found = trm.evaluate_lists("NDCG@2", {1: ["b", "a"]}, target=target)
+    result = trm.evaluate_lists("NDCG@2", {1: ["b", "a"]}, target=target)
 
-    assert found["NDCG@2"].item() == pytest.approx(1 / math.log2(3))
+    assert result["NDCG@2"].item() == pytest.approx(1 / math.log2(3))
 
 
 CHANGED = pd.DataFrame({"user": [1, 1], "item": [7, 7], "value": [3, 1], "time": [9, 2]})

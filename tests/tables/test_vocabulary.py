@@ -270,9 +270,9 @@ TRAIN = graph(PAIRS, ["zoe", "eve", "bo", "al"], ["q", *ITEMS[::-1]])
 def test_a_history_is_matched_by_id(exclude):
     """al's order is w, x, ... without w; bo's v, w, (x), y; eve's (v), w, x, y, z."""
     scores = torch.tensor([[1.0, 5, 4, 3, 2], [5, 4, 3, 2, 1], [5, 4, 3, 2, 1]])
-    found = trm.evaluate("MRR", lambda ids: scores[ids], target=TEST, exclude=exclude)
+    result = trm.evaluate("MRR", lambda ids: scores[ids], target=TEST, exclude=exclude)
 
-    assert found["MRR"].item() == pytest.approx((1 / 1 + 1 / 3 + 1 / 4) / 3)
+    assert result["MRR"].item() == pytest.approx((1 / 1 + 1 / 3 + 1 / 4) / 3)
 
 
 def test_recode_keeps_the_values_of_known_pairs_and_counts_others():
