@@ -105,21 +105,16 @@ def test_candidates_are_counted_if_any_metric_needs_it(device):
     assert numbers(collection.compute()) == alone(collection, batch(1, items=4, device=device))
 
 
-def test_columns_of_ranks_beyond_all_cutoffs_change_no_value(device):
+def test_columns_of_ranks_beyond_all_cutoffs_change_no_value_but_r_precision(device):
     ranks = torch.tensor([[9, 2, 0, 4, 1], [3, 0, 7, 8, 2], [6, 5, 4, 3, 9]], device=device)
-    collection, whole = (make(["HR", "NDCG", "MAP", "Recall", "F1", "MRR"], k=[1, 3]).to(device) for _ in range(2))
+    names = ["HR", "NDCG", "MAP", "Recall", "F1", "MRR", "RPrecision"]
+    collection, whole = (make(names, k=[1, 3]).to(device) for _ in range(2))
     collection.update(ranks, depth=9)
     whole.update(trm.Ranks(ranks, depth=9))
 
     assert numbers(collection.compute()) == numbers(whole.compute())
     assert collection["Recall@3"].compute().item() == pytest.approx((2 / 4 + 2 / 4 + 1 / 5) / 3)
-
-
-def test_r_precision_reads_ranks_beyond_all_cutoffs(device):
-    collection = make(["HR", "RPrecision"], k=2).to(device)
-    collection.update(torch.tensor([[4, 1, 9, 3], [2, 7, 0, 0]], device=device), depth=20)
-
-    assert numbers(collection.compute()) == {"HR@2": 1, "RPrecision": (3 / 4 + 1 / 2) / 2}
+    assert collection["RPrecision"].compute().item() == pytest.approx((3 / 4 + 2 / 4 + 3 / 5) / 3)
 
 
 class RowNumber(trm.RankingMetric):
