@@ -169,14 +169,21 @@ def test_joint_intervals_are_those_of_the_12th_largest_of_255_flips():
 
 @pytest.mark.parametrize("options", [{}, {"test": "t"}, {"correction": "holm", "margin": 0.1}])
 def test_a_label_with_one_row_is_not_tested_and_others_are(options):
-    runs = {name: rows_of({"a": [at, NAN, NAN], "c": [at, 0.2, 1.5]}) for name, at in (("x", 1), ("y", 0))}
+    """Its effect size is undefined even if the difference is 0."""
+    columns = {"a": [1, NAN, NAN], "equal": [1, NAN, NAN], "c": [1, 0.2, 1.5]}
+    runs = {"x": rows_of(columns), "y": rows_of(columns | {"a": [0, NAN, NAN], "c": [0, 0.2, 1.5]})}
     comparison = trm.compare(runs, **options)
-    one_row = comparison["a"]
-    numbers = (one_row.p, one_row.low, one_row.high, one_row.adjusted_p, one_row.effect_size, one_row.detectable)
+    one_row, equal = comparison["a"], comparison["equal"]
+    numbers = (one_row.p, one_row.low, one_row.high, one_row.adjusted_p, one_row.detectable, equal.effect_size)
 
     assert (one_row.difference, one_row.num_rows, one_row.num_left_out) == (-1, 1, 2)
     assert all(map(math.isnan, numbers))
     assert not math.isnan(comparison["c"].adjusted_p)
+
+
+def test_two_rows_are_enough_for_a_test():
+    """Of 4 flips of 0.1 and 0.3, two have a sum as far from 0."""
+    assert trm.compare({"a": rows_of({"m": [0, 0]}), "b": rows_of({"m": [0.1, 0.3]})})["m"].p == 2 / 4
 
 
 ONE_ROW = {"x": rows_of({"a": [1]}), "y": rows_of({"a": [0]})}
