@@ -864,6 +864,15 @@ def test_the_worst_of_a_passed_gate_may_lose_the_largest_share_of_its_margin(cha
     assert trm.compare(runs, margin=0.02, alternative=alternative).verdict.startswith(f"Passed: {worst}, by at most ")
 
 
+def test_the_worst_of_margins_that_are_shares_may_lose_the_largest_part_of_its_own():
+    """0.02 of a margin of 0.0512 is more than 0.1 of one of 0.512."""
+    old, losses = {"small": BASE, "large": 10 * BASE}, {"small": 0.02, "large": 0.1}
+    new = {label: old[label] - loss + NOISE / 99 for label, loss in losses.items()}
+    comparison = trm.compare({"old": rows_of(old), "new": rows_of(new)}, margin="10%")
+
+    assert comparison.verdict.startswith("Passed: small fell by 0.0200")
+
+
 @pytest.mark.parametrize("test", ["t", "randomization"])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_largest_loss_is_below_the_margin_if_and_only_if_the_run_is_noninferior(seed, test):
