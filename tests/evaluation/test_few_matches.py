@@ -228,19 +228,3 @@ def test_times_of_a_truth_are_read_for_the_last_value_alone(rule, unread):
     truth = {"user": ["al", "bo"], "item": ["x", "y"], "value": [1, 2], "time": [2, 1]}
 
     assert trm.evaluate_lists("HR@1", LISTS, target=truth, values_reduce=rule).unread == unread
-
-
-@pytest.mark.parametrize(
-    ("threshold", "precision", "recall"),
-    [(3.5, 1 / 2, 1 / 3), (None, 2 / 3, 2 / 3)],  # of a, b; of the first three items
-)
-def test_scores_of_lists_have_thresholds(threshold, precision, recall):
-    """Surprise's worked example: two of a user's four rated items reach 3.5."""
-    estimates = {"user": ["u"] * 4, "item": [*"abcd"], "score": [4.9, 4.5, 3.4, 2.3]}
-    metrics = [
-        trm.Precision(3, denominator="recommended", score_threshold=threshold),
-        trm.Recall(3, score_threshold=threshold),
-    ]
-    result = trm.evaluate_lists(metrics, estimates, target={"u": ["a", "c", "d"]})  # true ratings 5, 2, 5, 4
-
-    assert [*result.floats().values()] == pytest.approx([precision, recall])

@@ -59,21 +59,6 @@ def test_the_code_of_a_message_reads_the_file(name, tmp_path, monkeypatch):
     assert use(eval(cure.format(shown), {"trm": trm, "source": name})) == value
 
 
-@pytest.mark.parametrize(
-    ("target", "code"),
-    [
-        (pd.Series({"al": ["y"]}), "target.to_dict()"),
-        (pl.LazyFrame({"user": ["al"], "item": ["y"]}), "target.collect()"),
-    ],
-    ids=["series", "lazy"],
-)
-def test_the_code_of_a_message_makes_a_table(target, code):
-    with pytest.raises(TypeError, match=re.escape(f"pass {code}")):
-        gain(target)
-
-    assert gain(eval(code)) == 1
-
-
 def test_the_code_of_a_message_makes_datetimes():
     """Dates in an order that is not guessed: day, month, year."""
     dates = pd.Series(["05/02/2024", "07/01/2024", "06/02/2024"])
