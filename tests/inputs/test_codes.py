@@ -390,6 +390,13 @@ def test_bad_beams_are_refused(change, options, message):
         TWO_ITEMS.beams(**{"beams": BEAMS, "target": tensor([0])} | change).ranking(**options)
 
 
+def test_a_list_of_beams_is_known_to_as_many_ranks_as_it_has_beams():
+    two_items_of_one_code = trm.SemanticIds(tensor([[7], [7]]))
+    ranking = two_items_of_one_code.beams(tensor([[[7]]]), tensor([0])).ranking()
+
+    assert (ranking.depth, ranking.row_depth.tolist()) == (1, [1])
+
+
 def test_a_list_that_a_repeated_beam_has_left_is_too_short():
     beams = TWO_ITEMS.beams(tensor([[[0, 0], [0, 0]]]), tensor([0]))
 

@@ -165,9 +165,10 @@ def test_an_unchecked_nan_is_worse_than_every_number_and_never_a_hit(strategy, e
     monkeypatch.setattr(eager, "choose_strategy", lambda *_: strategy)
     scores, target = tensor([[NAN, 0.2, 0.9], [0.1, NAN, -INF]], device=device), tensor([[0, 1]] * 2, device=device)
     batch = trm.Scores(scores, target, exclude=None if exclude is None else exclude.to(device))
-    ranking = batch.ranking(overlap="keep", validate_args=False)
+    ranking = batch.ranking(3, items=True, overlap="keep", validate_args=False)
 
     assert ranking.ranks.tolist() == [[2.0, INF], [1.0, INF]]
+    assert ranking.items.tolist() == [[2, 1, -1], [0, -1, -1]]
     assert ranking.num_ranked.tolist() == [2, 1]
 
 
