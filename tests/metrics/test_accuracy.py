@@ -84,6 +84,9 @@ def test_a_score_threshold_recommends_what_surprises_faq_prints(true, estimated,
     assert value(trm.F1(3, score_threshold=3.5).to(device), *batch) == pytest.approx(recall)  # 2 h / (3 + 3)
 
 
+ONE_HIT = torch.tensor([[0.1, 0.9]]), torch.tensor([1])
+
+
 @pytest.mark.parametrize(("zero_division", "num_users"), [(0.0, 1), (1.0, 1), (math.nan, 0)])
 @pytest.mark.filterwarnings("ignore:no row to average over")
 def test_a_row_whose_scores_are_all_below_the_threshold_has_the_value_zero_division(zero_division, num_users):
@@ -94,7 +97,6 @@ def test_a_row_whose_scores_are_all_below_the_threshold_has_the_value_zero_divis
     assert metric.num_users == num_users
 
 
-ONE_HIT = torch.tensor([[0.1, 0.9]]), torch.tensor([1])
 ONE_HIT_AND_ONE_EMPTY_ROW = torch.tensor([[0.1, 0.9], [0.3, 0.2]]), torch.tensor([[1], [-1]])
 
 

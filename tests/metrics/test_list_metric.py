@@ -95,8 +95,8 @@ def test_rows_without_a_relevant_item_have_lists_whatever_the_action_for_accurac
     scores, target = SCORES.clone(), torch.tensor([[1], [4], [-1]])
     scores[2, 5] = 0.5  # lists 1 3; 0 1; 5
     options = {"empty_target_action": action, "ties": "realistic"}
-    made = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
-    metrics = trm.RecMetricCollection(made)
+    members = First(2, **options), trm.HR(2, **options), Entries(2, catalogue=CATALOGUE, **options)
+    metrics = trm.RecMetricCollection(members)
     metrics.update(scores, target)
 
     assert numbers(metrics.compute()) == {"First@2": (1 + 0 + 5) / 3, "HR@2": hit_rate, "Entries@2": 2 + 2 + 1}

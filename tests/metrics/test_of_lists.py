@@ -56,10 +56,11 @@ CATALOGUE = trm.Catalogue(
     categories=tensor([0, 0, 1, 1, 1, 0, 2]),
     embeddings=tensor([[1.0, 0], [2, 0], [0, 3], [-1, 0], [1, 1], [0, 0], [0, 0]]),
 )
+# the lists of three users, the items that each had before, and those that each should find
 LISTS = [[0, 1, 2], [0, 3, 5], [4]]
 HISTORY = [[1, 2], [0, 0, 0], [3, 0]]
 RELEVANT = [[1, 2], [0, 5], [4]]
-ROWS = {  # the value of each list
+BY_HAND = {  # the value of each list
     trm.AveragePopularity(3): [(8 + 4 + 2) / 3, (8 + 2 + 0) / 3, 1],
     trm.PopularityLift(3): [(14 / 3) / 3 - 1, (10 / 3) / 8 - 1, 1 / 5 - 1],  # histories: (4 + 2) / 2, 8, (2 + 8) / 2
     trm.Novelty(3): [(0 + 1 + 2) / 3, (0 + 2 + 3) / 3, 3],  # log2(8 / popularity), of item 5 as if one user had it
@@ -83,13 +84,13 @@ ROWS = {  # the value of each list
 WITHOUT_CATALOGUE = (trm.Seen, trm.Repeats, trm.Missing, trm.Invalid)
 
 
-@pytest.mark.parametrize(("metric", "rows"), ROWS.items(), ids=lambda part: getattr(part, "label", ""))
-def test_each_list_has_the_value_worked_out_by_hand(metric, rows, device):
+@pytest.mark.parametrize(("metric", "values"), BY_HAND.items(), ids=lambda part: getattr(part, "label", ""))
+def test_each_list_has_the_value_worked_out_by_hand(metric, values, device):
     metrics = trm.RecMetricCollection([metric], catalogue=CATALOGUE, accumulators=[trm.KeptRows()]).to(device)
     metrics.update(ranking(LISTS, HISTORY, RELEVANT, device))
 
-    assert metrics.rows.values[metric.label].tolist() == near(rows)
-    assert metrics.compute()[metric.label].item() == near(tensor(rows, dtype=torch.float64).nanmean().item())
+    assert metrics.rows.values[metric.label].tolist() == near(values)
+    assert metrics.compute()[metric.label].item() == near(tensor(values, dtype=torch.float64).nanmean().item())
 
 
 def test_all_lists_together_have_the_values_worked_out_by_hand(device):

@@ -389,27 +389,26 @@ def test_whatever_waits_for_a_gpu_raises_in_the_test_above(wait):
 
 def values_of_process(rank, world_size, split):
     """Update this process with its own batches; return values by `compute`, and between `sync` and `unsync`."""
-    values = {}
+    computed, synced = {}, {}
     for label, metric in METRICS.items():
         metric = fed(metric.clone(), *split[rank])
         other, local = metric.clone(), snapshot(metric)
         other.sync()
         with pytest.raises(TorchMetricsUserError, match="unsync"):
             other.update(**batch(1))
-        synced = other.compute().item(), other.num_users
+        synced[label] = found(other)
         other.unsync()
         assert same(snapshot(other), local)
-        values[label] = found(metric), metric.num_users, synced
-    return values
+        computed[label] = found(metric)
+    return computed, synced
 
 
 @pytest.mark.parametrize("split", [((), (1, 2)), ((1, 2, 3), (4,), ())])
 def test_processes_of_any_batches_give_the_value_of_all_batches(split, processes):
     """One of them, the first or a later one, has no batch, and warns of nothing."""
-    for result in processes.run(values_of_process, len(split), split):
-        for label, (values, num_users, synced) in result.items():
-            assert values == expected(METRICS[label], *sum(split, ()))
-            assert synced == (values[0], num_users)
+    of_all = {label: expected(metric, *sum(split, ())) for label, metric in METRICS.items()}
+
+    assert processes.run(values_of_process, len(split), split) == [(of_all, of_all)] * len(split)
 
 
 def deferred_error(rank, world_size):

@@ -127,14 +127,6 @@ def test_rows_without_an_item_of_the_grade_are_left_out_and_the_result_says_so()
     assert "other numbers of users: MRR-from2@2 2" in str(result)
 
 
-@pytest.mark.parametrize(("action", "value"), [("neg", (1 + 0) / 2), ("pos", (1 + 1) / 2)])
-def test_rows_without_an_item_of_the_grade_follow_the_action(action, value):
-    metric = trm.MRR(2, relevant_from=2, empty_target_action=action)
-    metric.update(torch.tensor([[0.9, 0.1]]).expand(2, 2), torch.tensor([[2.0, 0.0], [1.0, 0.0]]))
-
-    assert metric.compute() == value
-
-
 def test_a_row_without_an_item_of_the_grade_can_be_an_error():
     metric = trm.MRR(2, relevant_from=4, empty_target_action="error")
 
