@@ -455,3 +455,10 @@ def test_a_row_whose_value_is_inf_over_inf_is_left_out():
 
     assert metric.compute() == 1
     assert metric.num_users == 1
+
+
+def test_a_formula_is_nan_in_a_row_whose_score_is_nan():
+    scores, target = torch.tensor([[0.1, 0.9], [math.nan, 0.9]]), torch.tensor([1, 1])
+    ranking = trm.Scores(scores, target).ranking(validate_args="deferred")
+
+    assert trm.functional.hit_rate(ranking, 1).tolist() == pytest.approx([1, math.nan], nan_ok=True)

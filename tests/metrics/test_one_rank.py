@@ -253,9 +253,9 @@ def test_a_median_beyond_max_rank_is_an_error():
         metric.compute()
 
 
-def test_infinite_ranks_of_weight_0_leave_the_mean_finite():
-    metrics = trm.RecMetricCollection(["MeanRank"], accumulators=[trm.ByGroup("a")])
+def test_infinite_ranks_of_weight_0_count_in_no_mean_and_no_median():
+    metrics = trm.RecMetricCollection(["MeanRank", "MedianRank"], accumulators=[trm.ByGroup("a")])
     metrics.update(GAPS, TARGET, weights=torch.tensor([1.0, 0.0, 2.0, 0.0]), groups=torch.zeros(4).long())
 
-    assert numbers(metrics.compute()) == {"MeanRank": 2, "MeanRank/a": 2}
-    assert metrics["MeanRank"].num_users == 2
+    assert numbers(metrics.compute()) == {"MeanRank": 2, "MeanRank/a": 2, "MedianRank": 2}
+    assert [metrics[name].num_users for name in ("MeanRank", "MedianRank")] == [2, 2]
