@@ -346,7 +346,6 @@ def test_interactions_survive_a_file(saved, tmp_path, device):
     torch.load(tmp_path / "x", weights_only=True)
     loaded = Interactions.load(tmp_path / "x")
 
-    assert repr(loaded) == repr(saved)
+    assert (repr(loaded), str(loaded.values)) == (repr(saved), str(saved.values))
     assert (loaded.user_ids, loaded.item_ids) == (saved.user_ids, saved.item_ids)
-    assert torch.equal(loaded.keys, saved.keys)
-    assert (str(loaded.values), loaded.num_items_inferred) == (str(saved.values), saved.num_items_inferred)
+    assert (loaded.keys.tolist(), loaded.num_items_inferred) == (saved.keys.tolist(), saved.num_items_inferred)
