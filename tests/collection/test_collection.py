@@ -306,7 +306,6 @@ def test_accumulators_are_those_that_were_given():
 
 
 def test_two_halves_merge_to_the_whole(collection, device):
-    """Also from a collection with another prefix."""
     first, second = batch(1, device=device), batch(2, device=device)
     other = collection.clone(prefix="b/")
     collection.update(*first)

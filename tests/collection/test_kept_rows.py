@@ -9,7 +9,6 @@ IDS = torch.arange(5)
 
 
 def keeping(metrics="HR@1", **options):
-    """Return a collection that keeps rows."""
     return trm.RecMetricCollection(metrics, accumulators=[trm.KeptRows()], **options)
 
 

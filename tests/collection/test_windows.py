@@ -97,7 +97,6 @@ def shared(rank, world_size):
 
 
 def test_a_window_counts_the_rows_of_all_processes(processes):
-    """Also within `sync()`, and after a checkpoint."""
     values, _ = alone(slice(600, 800))
     assert processes.run(shared, 2) == [[values] * 3] * 2
 

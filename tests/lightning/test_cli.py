@@ -70,7 +70,6 @@ def run_cli(pl, tmp_path, module, name, arguments):
 
 @both_packages
 def test_yaml_sets_metrics_stages_and_options_of_the_steps_callback(pl, tmp_path):
-    """Options that are left out have their defaults."""
     arguments = f"""
         metrics: [HR, NDCG]
         k: [1, 10]

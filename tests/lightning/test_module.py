@@ -105,7 +105,6 @@ def trained(by_step):
 @pytest.mark.parametrize(("by_step", "ending"), [(False, ""), (True, "_epoch")])
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
 def test_values_of_an_epoch_are_those_of_all_its_batches(by_step, ending):
-    """Of groups, of a window, and of a single metric too."""
     metrics = with_accumulators()
     for scores, target, users in loader(samples(20)):
         metrics.update(scores, target, groups=users % 2)
@@ -118,7 +117,6 @@ def test_values_of_an_epoch_are_those_of_all_its_batches(by_step, ending):
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
 def test_values_of_a_step_are_those_of_its_batch():
-    """A window has none."""
     scores, target, users = [*loader(samples(20))][-1]
     expected = near(with_accumulators()(scores, target, groups=users % 2), 1e-6)
     values = trained(True)

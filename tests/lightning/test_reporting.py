@@ -59,7 +59,6 @@ def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
 
 
 def test_keys_are_made_of_prefix_and_key_format(pl):
-    """`prog_bar` takes labels or keys."""
     options = {"prefix": "{stage}_full/{name}_", "key_format": "{name}_at_{k}"}
     callback = RecMetricsCallback(["HR", "NDCG"], k=10, prog_bar=["HR@10", "NDCG_at_10"], **options)
     run = trainer(pl, callback)
@@ -217,7 +216,6 @@ def keep_by(pl, path, monitor, mode="max"):
 @pytest.mark.parametrize("reader", [stop_on, keep_by])
 @pytest.mark.parametrize("sanity", [0, 2])
 def test_a_monitor_of_the_wrong_mode_is_refused_before_the_first_step(sanity, reader, pl, tmp_path):
-    """Also without a sanity check."""
     run = trainer(pl, hits(), reader(pl, tmp_path, "val/HR@1", "min"), num_sanity_val_steps=sanity)
 
     with pytest.raises(ValueError, match=r"monitor='val/HR@1', mode='min'.*: higher is better, pass mode='max'"):
@@ -258,7 +256,6 @@ def test_without_a_sanity_check_a_monitor_of_an_unknown_key_is_told(monitor, mes
 
 @pytest.mark.parametrize("monitor", ["val/loss", "val/NDCG@20", "NDCG@10", "train/NDCG@10", "train/NDCG-x@10"])
 def test_a_monitor_of_a_key_that_the_module_logs_is_accepted(monitor, pl):
-    """However similar to our keys it is."""
     in_training = monitor.startswith("train/")
     module, hook = make_module(pl), "training_step" if in_training else "validation_step"
     step = getattr(type(module), hook)

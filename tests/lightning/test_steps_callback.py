@@ -352,7 +352,6 @@ def test_a_step_without_what_an_option_needs_is_refused(options, returned, messa
     ],
 )
 def test_a_bad_argument_is_refused_when_the_callback_is_made(options, message):
-    """Arguments of both callbacks are in test_reporting."""
     with pytest.raises(TypeError, match=message):
         RecMetricsCallback("HR", k=5, **options)
 
@@ -722,7 +721,6 @@ def values_of_shards(rank, world_size, sampler):
 
 
 def test_values_of_shards_are_those_of_one_process(processes):
-    """They are not summed; rows that a distributed sampler splits between processes are refused."""
     data, history = shard_data()
     metrics = trm.RecMetricCollection(**OF_SHARDS, prefix="val/", accumulators=[trm.ByGroup("even", "odd")])
     for scores, target, users in DataLoader(data, batch_size=8):

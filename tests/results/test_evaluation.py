@@ -149,7 +149,6 @@ def test_a_collection_has_the_result_of_evaluate_beside_a_plain_dict():
 
 @pytest.mark.parametrize("metric", [trm.MRR(2), trm.MedianRank(), trm.NDCG(1, empty_target_action="neg")])
 def test_a_metric_has_the_result_of_a_collection_of_it(metric):
-    """After a second update, too."""
     collection = trm.RecMetricCollection([metric])
     for target in (torch.tensor([0, 1, -1]), torch.tensor([1, 1, 0])):
         metric.update(torch.eye(3, 2), target)

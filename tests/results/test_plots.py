@@ -305,7 +305,6 @@ def test_weighted_rows_have_the_interval_of_their_evaluation():
 
 
 def test_models_with_other_cutoffs_share_the_axes_of_a_metric():
-    """One with a single cut-off is a dot there."""
     models = {"pop": filled(["HR"], k=[5]), "gcn": filled(["HR"], k=[1, 5]), "mf": filled(["HR", "NDCG"], k=[20])}
     figure, axes = trm.plot(models)
 
@@ -396,7 +395,6 @@ def test_pairs_of_runs_are_apart_within_a_label():
 
 
 def test_a_single_comparison_has_no_corrected_interval():
-    """The only vertical line is that at 0."""
     _, axes = trm.plot(trm.compare(runs(["HR@10"]), resamples=500))
 
     assert axes.get_title(loc="left") == "95 % intervals"

@@ -102,7 +102,6 @@ def test_a_bad_option_of_an_interval_is_refused(options, says):
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("options", [{}, FULL, FULL | {"clusters": torch.arange(40) // 3}, {"clusters": ["a"] * 40}])
 def test_a_parquet_file_gives_back_every_column_bit_by_bit(words, options, tmp_path):
-    """It leaves no other file behind."""
     rows = make(words=words, **options)
     rows.to_parquet(tmp_path / "rows.parquet")
     read = trm.Rows.from_parquet(tmp_path / "rows.parquet")
@@ -249,7 +248,6 @@ def test_intervals_are_equal_bit_by_bit_in_any_order_of_the_rows(seed, clustered
 
 
 def test_rows_repeated_in_clusters_of_two_have_the_interval_of_the_rows_once():
-    """As separate rows they have a narrower one, by about sqrt(2)."""
     values = torch.rand(150, generator=torch.Generator().manual_seed(4)).double()
     once, separate = ends(values), ends(values.repeat_interleave(2))
 
@@ -258,7 +256,6 @@ def test_rows_repeated_in_clusters_of_two_have_the_interval_of_the_rows_once():
 
 
 def test_a_row_of_weight_0_or_without_a_value_counts_as_absent():
-    """Twice the weights change nothing."""
     values, kept = torch.rand(60, generator=torch.Generator().manual_seed(5)).double(), torch.arange(60) % 3 > 0
 
     expected = pytest.approx(ends(values[kept]))
@@ -275,7 +272,6 @@ def test_fewer_than_two_rows_or_clusters_have_no_interval(values, clusters):
 @pytest.mark.parametrize("value", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(("options", "bounds"), [({}, (0, 1)), ({"bounds": (0, 4)}, (0, 4))])
 def test_equal_rows_have_the_score_interval(options, bounds, value):
-    """Their resamples are all equal."""
     expected = pytest.approx(interval(value, 0.0, 200, bounds))
     assert ends(torch.full((200,), value), **options) == expected
 
