@@ -1,4 +1,4 @@
-"""Sums of units with random signs; their normal limit is in test_comparison."""
+"""Sums of units with random signs, and their normal limit for many units."""
 
 import contextlib
 
@@ -10,6 +10,8 @@ from sizes import examples
 
 import torchrecmetrics as trm
 from torchrecmetrics.results import pairing
+
+stats = pytest.importorskip("scipy.stats")
 
 
 def units(values, numbers=None):
@@ -58,6 +60,23 @@ def test_a_unit_has_one_sign_in_all_columns_and_tables(n, resamples, seed, block
 
     assert (signs.shape, set(signs.flatten().tolist()) <= {-1.0, 1.0}) == ((resamples, n), True)
     assert torch.allclose(sums, expected, rtol=0, atol=1e-11)
+
+
+def test_sums_of_many_units_are_normal_with_the_covariance_of_the_flips():
+    """The third column is the first one, and the last one has some units of the second one."""
+    values = random(3, 20_000) - 0.3
+    values[2] = values[0]
+    part = units(values[1:2, 5000:9000].contiguous(), torch.arange(5000, 9000))
+    sums = pairing.flipped_sums([units(values), part], 20_000, 40_000, 1)
+    dense = torch.zeros(4, 20_000, dtype=torch.float64)
+    dense[:3], dense[3, 5000:9000] = values, values[1, 5000:9000]
+    scale = dense.square().sum(1).sqrt()
+    probabilities = [0.001, 0.025, 0.5, 0.975, 0.999]
+    shares = [(sums[:, 1] <= scale[1] * end).double().mean().item() for end in stats.norm.ppf(probabilities)]
+
+    assert shares == pytest.approx(probabilities, abs=0.006)
+    assert ((sums.T @ sums / 40_000 - dense @ dense.T) / scale / scale[:, None]).abs().max() < 0.025
+    assert torch.allclose(sums[:, 2], sums[:, 0], rtol=0, atol=3e-4 * scale[0].item())
 
 
 def test_large_units_among_many_are_flipped():
