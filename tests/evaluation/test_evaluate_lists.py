@@ -718,6 +718,13 @@ def test_sessions_without_a_label_have_no_value():
     assert (result.num_users, result.num_skipped) == (2, 1)
 
 
+def test_progress_counts_sessions_with_a_label():
+    told = []
+    of_sessions("MRR", progress=lambda *numbers: told.append(numbers))
+
+    assert told == [(2, 2)]
+
+
 def test_ranks_order_the_rows_of_a_session():
     ranks = SESSIONS.assign(place=[3, 1, 1, 2, 2, 1]).drop(columns="score")
 
