@@ -113,3 +113,7 @@ def test_lists_are_no_longer_than_the_items():
     assert topk_ids(torch.zeros(2, 1), 3).tolist() == [[0], [0]]
     assert topk_ids(torch.empty(2, 0), 3).shape == (2, 0)
     assert topk_ids(torch.empty(0, 5), 3).shape == (0, 3)
+
+
+def test_the_lowest_finite_score_is_listed_and_minus_infinity_is_not():
+    assert topk_ids(torch.tensor([[-INF, -3e38]]), 2).tolist() == [[1, -1]]
