@@ -131,6 +131,15 @@ def test_spark_gets_the_values_of_one_process(files, one_process, tmp_path):
     same(pq.read_table(out), one_process)
 
 
+def test_tallies_of_one_file_after_another_add_up(files, one_process):
+    tallies = []
+    for path in sorted(files.iterdir()):
+        stream = pq.ParquetFile(path, pre_buffer=False).iter_batches(use_threads=False)
+        tallies += arrow.tally(stream, NAMES, K)
+
+    same(pa.Table.from_batches(tallies), one_process)
+
+
 def test_a_stream_of_duckdb_is_tallied(files, one_process):
     duckdb = pytest.importorskip("duckdb", reason="DUCKDB WAS NOT TESTED: pip install --group engines")
     reader = duckdb.sql(f"select item_ids, target from '{files}/*.parquet'").to_arrow_reader(10_000)
