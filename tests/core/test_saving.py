@@ -13,14 +13,12 @@ from torchrecmetrics.core.saving import write_text
 
 
 def recent():
-    """Return an empty collection whose accumulators keep lists."""
     metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows(), trm.Window(updates=3)])
     metrics.persistent(True)
     return metrics
 
 
 def sessions():
-    """Return an empty collection of sessions."""
     metrics = trm.CollectSessions(trm.HR(1))
     metrics.persistent(True)
     return metrics
@@ -64,6 +62,7 @@ def damaged(fields, path, value):
         *((GRAPH, name, torch.tensor([0, 1, 1])) for name in ("offsets", "items", "values")),
         (GRAPH, "items", torch.tensor([0, 0, 1], dtype=torch.int32)),
         (GRAPH, "values", None),
+        (GRAPH, "values", GRAPH.values.view(torch.int64)),  # the same bytes
         (GRAPH, "user_ids", None),
         (GRAPH, "user_ids.stream", torch.ones(9, dtype=torch.uint8)),
         (LOG, "users", torch.ones(2)),

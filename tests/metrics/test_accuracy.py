@@ -212,6 +212,13 @@ def test_exponential_gains_may_be_near_0_or_beyond_all_floats(gains, expected):
     assert value(metric, torch.tensor([[0.1, 0.2]]), **batch) == pytest.approx(expected, rel=1e-12)
 
 
+def test_items_that_share_a_score_share_their_mean_gain_at_realistic_ranks():
+    metric = trm.DCG(2, ties="realistic")
+    metric.update(torch.tensor([[0.5, 0.5, 0.1]]), torch.tensor([[0, 1]]), gains=torch.tensor([[3.0, 1.0]]))
+
+    assert metric.compute().item() == pytest.approx((3 + 1) / 2 * (LOG[1] + LOG[2]))
+
+
 def of_found(empty):
     """Return a metric whose formula gives rows without a relevant item this value."""
 

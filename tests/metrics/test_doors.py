@@ -34,10 +34,6 @@ def of_embeddings():
     return trm.evaluate(NAMES, U.clone(), V.clone(), target=TRUTH, k=9, catalogue=CATALOGUE, keep_rows=True)
 
 
-def of_a_function():
-    return trm.evaluate(NAMES, lambda users: SCORES[users], target=TRUTH, k=9, catalogue=CATALOGUE)
-
-
 def of_lists():
     lists = SCORES.topk(9).indices
     return trm.evaluate_lists(NAMES, dict(enumerate(lists.tolist())), target=TRUTH, k=9, catalogue=CATALOGUE)
@@ -75,7 +71,7 @@ def of_callbacks():
     return values
 
 
-DOORS = [of_collection, of_embeddings, of_a_function, of_lists, of_top_items]
+DOORS = [of_collection, of_embeddings, of_lists, of_top_items]
 DOORS += [of_pyg, pytest.param(of_callbacks, marks=pytest.mark.filterwarnings("ignore:.*does not have many workers"))]
 
 

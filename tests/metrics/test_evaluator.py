@@ -22,7 +22,6 @@ from torchrecmetrics import functional
     ("form", "functions", "files"), [("scores, T = 1", 80, 15), ("scores, T = 20", 90, 16), ("ranks", 69, 11)]
 )
 def test_18_metrics_enter_few_functions_and_reach_the_device_few_times(form, functions, files):
-    """Functions of an update and of `compute`."""
     entered, names = update_and_compute(*batches()[form]), device_calls(*batches()[form])
 
     assert len(entered) <= functions, entered
