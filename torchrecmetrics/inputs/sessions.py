@@ -90,8 +90,8 @@ def count_sessions(
 ) -> TargetCounts:
     """Count within each session; `session` holds numbers from 0 to `checks.num_rows` - 1 in any order.
 
-    `width` is T of the result, at least the largest number of non-zero labels of a session; None = that number. Entries
-    that reach `min_score` are counted as recommended.
+    T of the result is the largest number of non-zero labels of a session. Entries that reach `min_score` are counted as
+    recommended.
     """
     rows = checks.num_rows
     # sort entries by session, best first; find where runs of equal scores begin, and their lengths

@@ -224,7 +224,7 @@ def _dense_ids_and_gains(
     if target.dtype == torch.bool:
         return ids, None
     labels = target.gather(1, ids.clamp(min=0)).to(float_dtype(checks.device))
-    checks.reject("negative_label", (labels < 0) & (ids >= 0), lambda row: f"row {row} holds {shown(labels[row])}")
+    checks.reject("negative_label", labels < 0, lambda row: f"row {row} holds {shown(labels[row])}")
     return ids, labels
 
 
