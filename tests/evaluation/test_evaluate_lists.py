@@ -282,11 +282,11 @@ def test_items_of_equal_scores_are_listed_in_the_order_of_the_catalogue(items):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_ranks_begin_at_0_or_1_throughout(first):
-    """Ranks of users without ground truth, such as zoe, are not read."""
-    lists = {"user": ["al", "bo", "al", "zoe", "bo", "al"], "item": ["w", "z", "x", "x", "v", "y"]}
-    lists["rank"] = [first + 2, first + 1, first, 77, first, first + 1]
+    """Ranks of users without ground truth, such as zoe and ida, are not read."""
+    lists = {"user": ["al", "bo", "al", "zoe", "bo", "al", "ida"], "item": [*"wzxxvyx"]}
+    lists["rank"] = [first + 2, first + 1, first, 77, first, first + 1, 55]
 
-    assert value("MRR@3", lists, {"al": ["w"], "bo": ["z"]}) == (1 / 3 + 1 / 2) / 2
+    assert value("MRR@3", lists, {"al": ["w"], "bo": ["z"], "zoe": []}) == (1 / 3 + 1 / 2) / 2
 
 
 def test_first_keeps_the_best_rank_of_an_item():
