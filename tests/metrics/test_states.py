@@ -73,19 +73,20 @@ def test_values_computed_beside_updates_of_another_thread_are_of_one_moment(requ
     assert metrics["Recall@1"].num_users == len(metrics.rows) == batches.numel()
 
 
-def test_a_result_is_of_its_own_compute_beside_updates_of_another_thread():
+@pytest.mark.parametrize("method", ["compute_results", "_summarize"])
+def test_a_result_that_an_update_overtakes_is_of_its_own_moment_and_not_kept(method):
     metrics = collection()
     metrics.update(SCORES, TARGET)
-    compute_results = metrics.evaluator.compute_results
+    inner = getattr(metrics.evaluator, method)
 
-    def overtaken():
-        results = compute_results()
+    def overtaken(*args):
+        results = inner(*args)
         metrics.update(SCORES, TARGET)
         return results
 
-    metrics.evaluator.compute_results = overtaken
+    setattr(metrics.evaluator, method, overtaken)
 
-    assert metrics.result().num_users == 3
+    assert [metrics.result().num_users for _ in range(2)] == [3, 3 + 3]
 
 
 @pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
