@@ -1,17 +1,13 @@
 """States of metrics are plain tensors of torchmetrics that can be read, written, reset and compiled as usual."""
 
 import copy
-import itertools
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 from states import same, snapshot, tensors
-from values import numbers
 
 import torchrecmetrics as trm
 
@@ -19,74 +15,74 @@ SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.2], [0.4, 0.3, 0.2, 0.1], [0.9, 0.1, 0.
 TARGET = torch.tensor([2, 0, 1])  # ranks 2, 1 and 4
 
 
-def collection():
-    return trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2])
+@pytest.mark.parametrize("metrics", [trm.HR(2), trm.RecMetricCollection(["HR", "NDCG"], k=[1, 2])], ids=str)
+def test_a_state_that_was_written_in_place_is_0_after_a_reset(metrics):
+    for state in tensors(metrics):
+        state.fill_(7)
+    metrics.reset()
+
+    assert not any(state.any() for state in tensors(metrics))
 
 
-@pytest.mark.parametrize("make", [collection, lambda: trm.HR(2)], ids=["collection", "metric"])
-def test_writing_to_a_state_in_place_changes_no_default(make):
-    """A state that is loaded by `copy_` counts once, and reset starts from zero."""
-    saved, metrics = make(), make()
+def test_states_that_are_copied_in_place_count_with_later_batches():
+    saved, metrics = trm.HR(2), trm.HR(2)
     saved.update(SCORES, TARGET)
     for source, state in zip(tensors(saved), tensors(metrics), strict=True):
         state.copy_(source)
     metrics.update(SCORES, TARGET)
-    value = metrics["HR@2"] if isinstance(metrics, trm.RecMetricCollection) else metrics
-    written = value.num_users
-    metrics.reset()
-    metrics.update(SCORES, TARGET)
 
-    assert (written, value.num_users) == (3 + 3, 3)
+    assert metrics.num_users == 3 + 3
 
 
-def read_until(done, metrics):
-    """Compute until it is done; return how often, and what was not of one moment."""
-    torn = []
-    for number in itertools.count(1):
-        values = metrics.compute()
-        torn += [key for key, value in values.items() if value != values[key.replace("HR", "Recall")]]
-        lengths = {len(metrics.rows.ids), *map(len, metrics.rows.values.values())}
-        torn += ["rows"] if len(lengths) > 2 else []  # each of two reads has rows of one moment
-        if done.is_set():
-            return number, torn
-
-
-def test_values_computed_beside_updates_of_another_thread_are_of_one_moment(request, generator):
-    """Where each row has one relevant item, HR is Recall; and no value of a past moment is kept."""
-    accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()]
-    metrics, done = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators), threading.Event()
-    batches = torch.randint(1, 4, (150, 5), generator=generator)
-    metrics.update(batches[0], depth=10, groups=batches[0] % 2)
-    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+@pytest.fixture
+def impatient_threads():
+    """Let threads take turns every ten microseconds, not every five milliseconds."""
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
-    with ThreadPoolExecutor(2) as pool:
-        readers = [pool.submit(read_until, done, metrics) for _ in range(2)]
-        try:
-            for ranks in batches[1:]:
-                metrics.update(ranks, depth=10, groups=ranks % 2)
-        finally:
-            done.set()
-    (first, torn), (second, also_torn) = (reader.result() for reader in readers)
+    yield
+    sys.setswitchinterval(interval)
 
-    assert (torn + also_torn, first + second > 5) == ([], True)
-    assert metrics.compute()["HR@2"] == (batches <= 2).double().mean()
-    assert metrics["Recall@1"].num_users == len(metrics.rows) == batches.numel()
+
+def reads_of_two_moments(metrics):
+    """Return what 60 reads found to differ: where each row has one relevant item, HR is Recall."""
+    differing = []
+    for _ in range(60):
+        values, rows = metrics.compute(), metrics.rows
+        differing += [key for key, value in values.items() if value != values[key.replace("HR", "Recall")]]
+        differing += [key for key, column in rows.values.items() if len(column) != len(rows.ids)]
+    return differing
+
+
+@pytest.mark.usefixtures("impatient_threads")
+def test_values_and_rows_that_are_read_beside_updates_of_another_thread_are_of_one_moment(generator):
+    accumulators = [trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()]
+    metrics = trm.RecMetricCollection(["HR", "Recall"], k=[1, 2], accumulators=accumulators)
+    metrics.update(torch.tensor([1, 2]), depth=10, groups=torch.tensor([0, 1]))
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(reads_of_two_moments, metrics) for _ in range(2)]
+        while not all(reader.done() for reader in readers):
+            ranks = torch.randint(1, 4, (5,), generator=generator)
+            metrics.update(ranks, depth=10, groups=ranks % 2)
+
+    assert [reader.result() for reader in readers] == [[], []]
 
 
 @pytest.mark.parametrize("method", ["compute_results", "_summarize"])
-def test_a_result_that_an_update_overtakes_is_of_its_own_moment_and_not_kept(method):
-    metrics = collection()
+def test_a_result_that_an_update_overtakes_is_of_its_own_moment_and_not_kept(method, monkeypatch):
+    metrics = trm.RecMetricCollection("HR", k=2)
     metrics.update(SCORES, TARGET)
     inner = getattr(metrics.evaluator, method)
 
     def overtaken(*args):
         results = inner(*args)
+        monkeypatch.undo()
         metrics.update(SCORES, TARGET)
         return results
 
-    setattr(metrics.evaluator, method, overtaken)
+    monkeypatch.setattr(metrics.evaluator, method, overtaken)
+    during, after = metrics.result(), metrics.result()
 
-    assert [metrics.result().num_users for _ in range(2)] == [3, 3 + 3]
+    assert (during.num_users, after.num_users) == (3, 3 + 3)
 
 
 @pytest.mark.parametrize("scores", [torch.float16, torch.bfloat16, torch.float32])
@@ -99,17 +95,18 @@ def test_scores_of_any_precision_are_ranked_as_they_are_under_autocast(scores, a
     assert metrics.compute()["MRR"].item() == pytest.approx((1 / 2 + 1 + 1 / 3) / 3)
 
 
-@pytest.mark.parametrize(("weights", "num_users"), [(None, 2), (torch.tensor([1.0, 0.0, 1.0]), 1)])
-def test_rows_that_do_not_count_have_no_weight_whatever_a_metrics_own_weights_are(weights, num_users):
+@pytest.mark.parametrize(
+    ("weights", "expected"), [(None, (2 * 1 + 2 * 0) / (2 + 2)), (torch.tensor([1.0, 0.0, 1.0]), 2 * 1 / 2)]
+)
+def test_a_metrics_own_weights_give_none_to_empty_rows_and_rows_of_weight_0(weights, expected):
     class Own(trm.RankingMetric):
         formula = staticmethod(lambda ranking, k: ranking.any_hit(k).double())
         weights = staticmethod(lambda ranking: ranking.num_relevant + 1)
 
     metric = Own(2)
-    metric.update(SCORES, torch.tensor([2, 1, -1]), weights=weights)  # two hits, and no relevant item
+    metric.update(SCORES, torch.tensor([2, 3, -1]), weights=weights)  # a hit, a miss, and no relevant item
 
-    assert metric.compute() == 1
-    assert metric.num_users == num_users
+    assert metric.compute() == expected
 
 
 def test_a_collection_that_cannot_be_made_takes_no_metric_and_no_accumulator():
@@ -117,40 +114,35 @@ def test_a_collection_that_cannot_be_made_takes_no_metric_and_no_accumulator():
 
     with pytest.raises(ValueError, match="ties"):
         trm.RecMetricCollection([metric, trm.NDCG(2, ties="optimistic")], accumulators=[groups])
-    assert metric(SCORES, TARGET) == 2 / 3
     assert trm.RecMetricCollection([metric], accumulators=[groups]).groups == ("a",)
 
 
 def test_metrics_that_differ_in_validate_args_have_states_of_different_names():
-    """So that compute groups of torchmetrics do not merge them."""
+    """Compute groups of torchmetrics merge metrics whose states have equal names and values."""
     assert len({trm.HR(2, validate_args=checks)._state_name for checks in (True, False, "deferred")}) == 3
 
 
-@pytest.mark.parametrize("name", ["compute", "standard_errors"])
-def test_writing_to_results_of_a_collection_changes_no_result(name):
-    metrics = collection()
-    metrics.update(SCORES, TARGET)
-    results = getattr(metrics, name)
-    before = numbers(results())
-    for result in results().values():
-        result.fill_(9)
+@pytest.mark.parametrize(("method", "expected"), [("compute", 2 / 3), ("standard_errors", 1 / 3)])
+def test_writing_to_results_of_a_collection_changes_no_later_result(method, expected):
+    metrics = trm.RecMetricCollection("HR", k=2)
+    metrics.update(SCORES, TARGET)  # 1, 1 and 0; their standard error is sqrt(1 / 3) / sqrt(3)
+    getattr(metrics, method)()["HR@2"].fill_(9)
 
-    assert numbers(results()) == before
+    assert getattr(metrics, method)()["HR@2"].item() == pytest.approx(expected)
 
 
-def test_rows_are_counted_in_int64_where_a_device_has_no_float64(monkeypatch):
-    """float32 stalls at 2^24."""
+def test_rows_are_counted_beyond_2_to_the_24_where_a_device_has_no_float64(monkeypatch):
+    """In int64: adding 1 to 2^24 in float32 gives 2^24."""
     ours = [module for name, module in sys.modules.items() if name.startswith("torchrecmetrics.")]
     for module in [module for module in ours if hasattr(module, "float_dtype")]:
         monkeypatch.setattr(module, "float_dtype", lambda device: torch.float32)
     metric = trm.HR(1)
     metric.update(torch.tensor([1]), depth=10)
     for _ in range(24):
-        metric.merge_state(metric.metric_state)
+        metric.merge_state(metric.metric_state)  # doubles the number of rows
     for _ in range(3):
         metric.update(torch.tensor([1]), depth=10)
 
-    assert metric.compute().dtype == torch.float32
     assert metric.num_users == 2**24 + 3
 
 
@@ -194,7 +186,6 @@ def test_a_state_that_no_batches_can_give_is_refused_and_changes_nothing(name, p
     with pytest.raises(ValueError, match="HR@2 cannot load"):
         metrics.load_state_dict(damaged)
     assert same(snapshot(metrics), before)
-    assert metrics.compute()["HR@2"] == 1 / (1 + 2)
 
 
 @pytest.mark.parametrize("sizes", [torch.tensor([3, 3]), torch.zeros(1), "x", None])
@@ -209,13 +200,12 @@ def test_sizes_of_slots_of_another_shape_or_type_are_refused(sizes):
 
 
 def test_a_negative_sum_of_values_is_loaded():
-    """DCG of penalties is below 0."""
-    metric, other = trm.DCG(2), trm.DCG(2)
-    metric.persistent(True)
-    metric.update(SCORES[:1], torch.tensor([[1, 2]]), gains=torch.tensor([[-1.0, 1.0]]))
-    other.load_state_dict(metric.state_dict())
+    saved, loaded = trm.DCG(1), trm.DCG(1)
+    saved.persistent(True)
+    saved.update(SCORES[:1], torch.tensor([[1, 2]]), gains=torch.tensor([[-3.0, 1.0]]))  # of ranks 1 and 2
+    loaded.load_state_dict(saved.state_dict())
 
-    assert other.compute() == metric.compute() < 0
+    assert loaded.compute() == -3
 
 
 @pytest.mark.parametrize("weights", [[1e308] * 3, [1e80, 1.0, 1.0]])
@@ -234,30 +224,32 @@ def test_weights_of_1e76_have_a_value_and_a_standard_error():
     assert metric.standard_error().item() == pytest.approx(1 / 3)  # sqrt(1 / 3) / sqrt(3)
 
 
-def synchronised_by(rank, world_size):
-    """Return the values of a metric that is synchronised over a group of its own, and by a function of the caller."""
+def synchronised_alone(rank, world_size):
+    """Return value and number of users of a metric that is synchronised over a group of this process alone."""
     groups = [dist.new_group([member]) for member in range(world_size)]
-    metric, values = trm.HR(1), []
+    metric = trm.HR(1)
     metric.update(torch.full((10,), rank + 1), depth=10)
     metric.sync(process_group=groups[rank])
-    values.append((metric.compute().item(), metric.num_users))
-    metric.unsync()
-    calls = []
+    return metric.compute().item(), metric.num_users
 
-    def twice(tensor, group=None):
-        calls.append(group)
+
+def test_sync_adds_up_the_processes_of_the_group_that_it_is_given(processes):
+    assert processes.run(synchronised_alone, 2) == [(10 / 10, 10), (0 / 10, 10)]
+
+
+def test_sync_calls_the_function_that_it_is_given_with_the_group():
+    groups = []
+
+    def from_two_processes(tensor, group=None):
+        groups.append(group)
         return [tensor, tensor]
 
-    metric.sync(dist_sync_fn=twice, process_group=groups[rank])
-    values.append((metric.compute().item(), metric.num_users))
-    return values, calls == [groups[rank]] * len(calls), len(calls)
+    metric = trm.HR(1)
+    metric.update(torch.tensor([1, 2]), depth=10)
+    metric.sync(dist_sync_fn=from_two_processes, process_group="a group", distributed_available=lambda: True)
 
-
-def test_sync_takes_the_group_and_the_function_that_it_is_given(processes):
-    first, second = processes.run(synchronised_by, 2)
-
-    assert first == ([(1.0, 10), (1.0, 20)], True, 2)
-    assert second == ([(0.0, 10), (0.0, 20)], True, 2)
+    assert metric.num_users == 2 + 2
+    assert {*groups} == {"a group"}
 
 
 def test_a_sync_function_alone_says_what_all_processes_have():
@@ -278,21 +270,18 @@ DIFFERENT = {
 }
 
 
-def different(rank, world_size, kind):
-    """Return the error of processes that hold different metrics, and the value after each holds the same."""
-    metric = DIFFERENT[kind](rank)
+def error_and_later_value(rank, world_size, kind):
+    """Return the error of a metric that differs from process to process, and the value of one that does not."""
+    metric, later_metric = DIFFERENT[kind](rank), trm.HR(1)
     metric.update(torch.tensor([1, 2]), depth=10)
-    with pytest.raises(ValueError, match="processes differ in their metrics or accumulators") as error:
+    with pytest.raises(ValueError, match=r"processes differ in their metrics or .*process 0 HR@") as error:
         metric.compute()
-    same_everywhere = trm.HR(1)
-    same_everywhere.update(torch.tensor([1 + rank]), depth=10)
-    return str(error.value), same_everywhere.compute().item()
+    later_metric.update(torch.tensor([1 + rank]), depth=10)
+    return str(error.value), later_metric.compute().item()
 
 
 @pytest.mark.parametrize("kind", DIFFERENT)
 def test_processes_with_different_metrics_raise_the_same_error_and_go_on_afterwards(processes, kind):
-    (first, value), (second, _) = processes.run(different, 2, kind)
+    (error, _), _ = results = processes.run(error_and_later_value, 2, kind)
 
-    assert first == second
-    assert "process 0 HR@" in first
-    assert value == (1 + 0) / 2
+    assert results == [(error, (1 + 0) / 2)] * 2
