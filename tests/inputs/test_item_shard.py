@@ -8,6 +8,19 @@ from values import numbers
 
 import torchrecmetrics as trm
 
+
+def ranks_of_halves(rank, world_size):
+    """Return the ranks of items 2 and 0 among four items, of which each process scores two."""
+    scores = tensor([[0.9, 0.1, 0.5, 0.3], [0.2, 0.1, 0.4, 0.3]])[:, 2 * rank : 2 * rank + 2]
+    return trm.ItemShard(scores, tensor([2, 0]), offset=2 * rank, num_items=4).ranking().ranks.tolist()
+
+
+def test_a_target_is_ranked_among_the_items_of_all_processes(processes):
+    behind_one_item_of_process_0, behind_both_items_of_process_1 = [2], [3]
+
+    assert processes.run(ranks_of_halves, 2) == [[behind_one_item_of_process_0, behind_both_items_of_process_1]] * 2
+
+
 ROWS, ITEMS = 40, 31
 BATCHES = slice(0, 25), slice(25, ROWS)
 GROUPS = torch.arange(ROWS) % 3 - 1
@@ -46,7 +59,7 @@ def list_metrics(overlap):
     return trm.RecMetricCollection(names, k=[1, 5], overlap=overlap, catalogue=catalogue)
 
 
-def values(make_input, dtype, overlap, masked):
+def values_of_batches(make_input, dtype, overlap, masked):
     """Return values of accuracy, of lists and of `forward`, and the number of users."""
     metrics, lists = accuracy(overlap), list_metrics(overlap)
     for rows in BATCHES:
@@ -64,38 +77,35 @@ def shard_of(rank, world_size, scores, **columns):
 
 
 def values_of_shards(rank, world_size, *settings):
-    return values(lambda **batch: shard_of(rank, world_size, **batch), *settings)
+    return values_of_batches(lambda **batch: shard_of(rank, world_size, **batch), *settings)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize(
     "settings", [(torch.float32, "miss", False), (torch.bfloat16, "keep", False), (torch.float64, "keep", True)]
 )
-def test_every_process_has_the_values_of_one_that_has_all_items(processes, world_size, settings):
+def test_shards_of_random_rows_have_the_values_of_one_process_with_all_items(processes, world_size, settings):
     """Ties go across shards, history and targets are in any shard. Of equal scores the lower id is listed first."""
-    expected = values(trm.Scores, *settings)
-    near = [pytest.approx(of_one_process, rel=1e-12, nan_ok=True) for of_one_process in expected]
+    expected = [pytest.approx(values, rel=1e-12, nan_ok=True) for values in values_of_batches(trm.Scores, *settings)]
 
-    assert processes.run(values_of_shards, world_size, *settings) == [near] * world_size
+    assert processes.run(values_of_shards, world_size, *settings) == [expected] * world_size
 
 
-def collectives(rank, world_size):
-    metrics, batch = accuracy("miss"), batch_of(BATCHES[0], torch.float32, False)
+def collectives_of_an_update(rank, world_size):
+    metric, shard = trm.MRR(), trm.ItemShard(torch.rand(64, 10), torch.arange(64) % 20, 10 * rank, 20)
     with counted_collectives() as calls:
-        metrics.update(shard_of(rank, world_size, **batch), groups=GROUPS[BATCHES[0]])
+        metric.update(shard)
     return calls
 
 
 def test_an_update_compares_arguments_reduces_twice_and_compares_weights(processes):
     expected = ["all_gather_object", "all_reduce", "all_reduce", "all_gather_object"]
 
-    assert processes.run(collectives, 2) == [expected] * 2
+    assert processes.run(collectives_of_an_update, 2) == [expected] * 2
 
 
-def traffic(rank, world_size):
-    """Return the bytes of each of the two all-reduces of a second batch."""
-    metric, batch = trm.MRR(), trm.ItemShard(torch.rand(64, 10), torch.randint(20, (64,)), 10 * rank, 20)
-    metric.update(batch)
+def bytes_of_all_reduces(rank, world_size):
+    """Return the bytes that each all-reduce of an update with 64 rows of one target sends."""
     sent, real = [], torch.distributed.all_reduce
 
     def counted(tensor, **options):
@@ -104,14 +114,14 @@ def traffic(rank, world_size):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.distributed, "all_reduce", counted)
-        metric.update(batch)
+        trm.MRR().update(trm.ItemShard(torch.rand(64, 10), torch.arange(64) % 20, 10 * rank, 20))
     return sent
 
 
-def test_a_batch_sends_at_most_20_bytes_per_row_target_and_process(processes):
-    """A score and four counts, and a checksum of 8 bytes."""
-    for score_bytes, count_bytes in processes.run(traffic, 2):
-        assert score_bytes + count_bytes <= 20 * 64 + 8
+def test_a_batch_sends_20_bytes_per_row_and_target(processes):
+    scores_and_checksum, four_counts = 64 * 4 + 8, 64 * 4 * 4
+
+    assert processes.run(bytes_of_all_reduces, 2) == [[scores_and_checksum, four_counts]] * 2
 
 
 SCORES, TARGET = torch.arange(20.0).view(4, 5), tensor([1, 2, 3, 9])
@@ -147,30 +157,32 @@ FAULTS = {
 }
 
 
-def fault(rank, world_size, kind):
+def error_and_updates(rank, world_size, kind):
     """Return the message, and the number of updates that the metric has taken."""
     change = FAULTS[kind][0](rank)
     metric, keywords = change.pop("metric", trm.HR(2)), change.pop("update", {})
     shard = {"scores": SCORES, "target": TARGET, "offset": 5 * rank, "num_items": 10} | change
     with pytest.raises((ValueError, TypeError, RuntimeError)) as error:
         metric.update(trm.ItemShard(**shard), **keywords)
-    return FAULTS[kind][1] in str(error.value), getattr(metric, "evaluator", metric).update_count
+    return str(error.value), getattr(metric, "evaluator", metric).update_count
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_of_one_process_raises_on_all_before_any_state_changes(processes, kind):
+@pytest.mark.parametrize(("kind", "words"), [(kind, words) for kind, (_, words) in FAULTS.items()], ids=FAULTS)
+def test_a_fault_of_one_process_raises_on_all_before_any_state_changes(processes, kind, words):
     """So no process waits for another."""
-    assert processes.run(fault, 2, kind) == [(True, 0)] * 2
+    for message, num_updates in processes.run(error_and_updates, 2, kind):
+        assert words in message
+        assert num_updates == 0
 
 
-def hit_rate_of_other_rows(rank, world_size, fields):
-    """Return HR@1 of two rows whose scores stand in another order on process 1, as devices compare later batches.
+def hit_rate_of_swapped_rows(rank, world_size, fields):
+    """Return HR@1, or the error, of two rows that are swapped on process 1, as devices compare later batches.
 
     `fields` of an `ItemShard` hold a value for each process.
     """
     scores = tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 2.0, 1.0, 3.0]])
     scores = scores.flip(0) if rank else scores
-    fields = {"target": torch.zeros(2).long()} | {name: values[rank] for name, values in fields.items()}
+    fields = {"target": torch.zeros(2).long()} | {name: of_processes[rank] for name, of_processes in fields.items()}
     metric = trm.HR(1, validate_args="deferred")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trm.ItemShard, "_is_compared", True)
@@ -190,26 +202,27 @@ def hit_rate_of_other_rows(rank, world_size, fields):
         {"row_ids": [tensor([2**40, 5]), tensor([5, 2**40])]},
         {"row_ids": [None, tensor([0, 1])]},
     ],
+    ids=["targets", "padding", "gains", "row_ids", "row_ids of one process"],
 )
 def test_rows_that_differ_are_an_error_of_compute_where_processes_do_not_wait(processes, fields):
     message = "HR@1: bad input since the last reset: 2 rows of a batch whose targets, gains or row_ids differ"
 
-    assert processes.run(hit_rate_of_other_rows, 2, fields) == [f"{message} between processes"] * 2
+    assert processes.run(hit_rate_of_swapped_rows, 2, fields) == [f"{message} between processes"] * 2
 
 
-@pytest.mark.parametrize("fields", [{}, {"row_ids": [tensor([2**40, 5])] * 2}])
-def test_scores_of_other_rows_with_the_same_targets_give_wrong_values(processes, fields):
-    """3 1 1 3 and 0 2 2 0 give (1 / 2 + 0) / 2 instead of 1 / 2; `row_ids` of the true rows would tell."""
-    assert processes.run(hit_rate_of_other_rows, 2, fields) == [1 / 4] * 2
+@pytest.mark.parametrize("fields", [{}, {"row_ids": [tensor([2**40, 5])] * 2}], ids=["no row_ids", "equal row_ids"])
+def test_swapped_rows_with_the_same_targets_give_wrong_values(processes, fields):
+    """Item 0 is tied with item 3 in the row 3 1 1 3 and last in the row 0 2 2 0; unswapped, it is a hit and a miss."""
+    assert processes.run(hit_rate_of_swapped_rows, 2, fields) == [(1 / 2 + 0) / 2] * 2
 
 
-def items_of_long_lists(rank, world_size):
-    shard = trm.ItemShard(torch.rand(3, 5), tensor([1, 2, 9]), 5 * rank, 10)
-    return list(shard.ranking(1000, items=True).items.shape)
+def list_of_1000_places(rank, world_size):
+    scores = tensor([[[5.0, 3.0]], [[4.0, 6.0]]])[rank]
+    return trm.ItemShard(scores, tensor([1]), 2 * rank, 4).ranking(1000, items=True).items.tolist()
 
 
 def test_lists_are_at_most_as_long_as_the_catalogue(processes):
-    assert processes.run(items_of_long_lists, 2) == [[3, 10]] * 2
+    assert processes.run(list_of_1000_places, 2) == [[[3, 0, 2, 1]]] * 2
 
 
 def hit_rate_of_shards_and_whole_rows(rank, world_size):
@@ -255,30 +268,24 @@ def test_a_bad_shard_is_refused(offset, num_items, message):
         trm.HR(2).update(trm.ItemShard(SCORES, TARGET, offset, num_items))
 
 
-def with_groups_and_counts():
-    return trm.RecMetricCollection(
-        ["HR", "MRR", "Coverage", "MedianRank"],
+def forward_of_two_of_three_processes(rank, world_size):
+    shards = torch.distributed.new_group([0, 1])
+    if rank == 2:
+        return None
+    metrics = trm.RecMetricCollection(
+        ["HR", "Coverage", "MedianRank"],
         k=2,
         catalogue=trm.Catalogue(6),
         accumulators=[trm.ByGroup("a", "b"), trm.Window(100), trm.KeptRows()],
     )
+    scores, target = tensor([[9.0, 8, 1, 1, 7, 1], [1.0, 1, 1, 1, 9, 8], [9.0, 8, 7, 1, 1, 1]]), tensor([0, 4, 2])
+    columns = slice(4) if rank == 0 else slice(4, 6)
+    shard = trm.ItemShard(scores[:, columns], target, 4 * rank, 6, process_group=shards)
+    return numbers(metrics(shard, groups=tensor([0, 1, 1]), row_ids=tensor([5, 6, 7])))
 
 
-def forward_of_two_shards(rank, world_size):
-    """Return values of shards on two of three processes, and of all items, which the third one has."""
-    shards = torch.distributed.new_group([0, 1])
-    scores = torch.arange(42, dtype=torch.float32).reshape(7, 6) * 5 % 17
-    target, groups = torch.arange(7) % 6, torch.arange(7) % 3 - 1
-    whole = with_groups_and_counts()(scores, target, groups=groups)
-    own = trm.Scores(scores, target)
-    if rank < 2:
-        first, last = ((0, 4), (4, 6))[rank]
-        own = trm.ItemShard(scores[:, first:last], target, first, 6, process_group=shards)
-    batch = with_groups_and_counts()(own, groups=groups, row_ids=torch.arange(7))
-    return numbers(batch), numbers(whole)
+def test_forward_has_the_value_of_all_rows_on_the_processes_of_its_group(processes):
+    """Ranks 1, 1 and 3; items 0, 1, 4 and 5 are listed. It waits for no process outside."""
+    expected = {"HR@2": 2 / 3, "HR@2/a": 1, "HR@2/b": 1 / 2, "Coverage@2": 4 / 6, "MedianRank": 1}
 
-
-def test_forward_of_shards_has_the_value_of_all_rows_on_the_processes_of_their_group(processes):
-    """It waits for no other process."""
-    for batch, whole in processes.run(forward_of_two_shards, 3):
-        assert batch == pytest.approx(whole, rel=1e-12)
+    assert processes.run(forward_of_two_of_three_processes, 3) == [expected, expected, None]
