@@ -30,6 +30,12 @@ def test_items_of_one_code_are_tied_or_only_the_first_is_listed_or_the_code_is(s
     assert items_1_and_2.ranking().ranks.tolist() == [ranks]
 
 
+def test_a_value_is_the_mean_over_all_orders_of_the_items_of_a_code():
+    beams = trm.SemanticIds(tensor([[7], [7]])).beams(tensor([[[7]]]), tensor([1]), complete=True)
+
+    assert trm.MRR()(beams) == (1 / 1 + 1 / 2) / 2
+
+
 CODES = [(a, b) for a in range(2) for b in range(3)]
 
 
@@ -124,7 +130,7 @@ OPTIONS = st.fixed_dictionaries(
 @pytest.mark.parametrize(("ties", "rank_of_orders"), [("realistic", fmean), ("optimistic", min), ("pessimistic", max)])
 @settings(max_examples=examples(200), deadline=None)
 @given(problem=problems(), options=OPTIONS)
-def test_ranks_are_the_mean_the_best_or_the_worst_over_all_orders(ties, rank_of_orders, problem, options):
+def test_ranks_of_random_beams_are_the_mean_best_or_worst_over_all_orders(ties, rank_of_orders, problem, options):
     ranking = problem.ranking(ties=ties, **options)
     expected = [rank_of_orders(ranks) for ranks in zip(*ranks_of_orders(problem, **options), strict=True)]
     relevant = {problem.codes[item] for item in problem.target} if options["shared"] == "code" else problem.target
@@ -153,7 +159,7 @@ def user_of(ranks, num_relevant):
 
 @settings(max_examples=examples(300), deadline=None)
 @given(problem=problems(), options=OPTIONS)
-def test_values_are_means_over_all_orders_by_default(problem, options):
+def test_values_of_random_beams_are_means_over_all_orders(problem, options):
     ranking = problem.ranking(complete=True, **options)
     metrics = trm.RecMetricCollection(list(FORMULAS), k=[1, 2, 7], overlap=options["overlap"])
     metrics.update(ranking)
@@ -167,7 +173,7 @@ def test_values_are_means_over_all_orders_by_default(problem, options):
 
 @settings(max_examples=examples(300), deadline=None)
 @given(problem=problems(), options=OPTIONS, depth=st.integers(1, 9))
-def test_lists_hold_the_items_that_stay_and_relevant_ones_among_them(problem, options, depth):
+def test_lists_of_random_beams_hold_the_items_that_stay_and_their_relevant_ones(problem, options, depth):
     """Items of a code are listed in ascending order; where codes are compared, an item is relevant as its code is."""
     ranking, listed = problem.ranking(depth, True, complete=True, **options), plain_list(problem, **options)
     items = ranking.items[0].tolist()
@@ -184,7 +190,7 @@ def test_lists_hold_the_items_that_stay_and_relevant_ones_among_them(problem, op
 @pytest.mark.filterwarnings("ignore:no row to average over")
 @settings(max_examples=examples(60), deadline=None)
 @given(rows=st.lists(st.lists(st.sampled_from(CODES), max_size=5), min_size=1, max_size=4), k=st.integers(1, 6))
-def test_metrics_of_lists_read_the_items_of_beams_or_the_beams(rows, k):
+def test_metrics_of_lists_of_random_beams_equal_plain_python(rows, k):
     codes = [(0, 0), (0, 1), (0, 0), (1, 1), (0, 1), (0, 0)]
     beams = tensor([[*beams, *[(-1, -1)] * (5 - len(beams))] for beams in rows])
     metrics = trm.RecMetricCollection(
@@ -212,6 +218,13 @@ def test_metrics_of_lists_read_the_items_of_beams_or_the_beams(rows, k):
 
 TWO_ITEMS = trm.SemanticIds(tensor([[0, 0], [0, 1]]))
 NO_ITEM_THEN_ITEM_1 = tensor([[[1, 1], [0, 1]]])
+
+
+def test_invalid_and_repeated_beams_are_counted_among_beams_and_coverage_among_items():
+    metrics = trm.RecMetricCollection(["Invalid", "Repeats", "Coverage"], k=3, catalogue=trm.Catalogue(2))
+    metrics.update(TWO_ITEMS.beams(tensor([[[1, 1], [0, 1], [0, 1]]]), complete=True))
+
+    assert numbers(metrics.compute()) == {"Invalid@3": 1 / 3, "Repeats@3": 1 / 3, "Coverage@3": 1 / 2}
 
 
 def test_a_history_is_compared_with_the_items_of_beams():
@@ -249,37 +262,17 @@ def test_a_target_code_of_no_item_is_a_miss_and_unreachable(shared, padding_idx)
     assert (metric.compute(), metric.num_users, metric.num_unreachable) == ((0 + 1) / 2, 2, 1)
 
 
-LEVELS = st.sampled_from([-1, -1, -2, 0, 1])
-
-
-@pytest.mark.parametrize("prefix", [None, 1, 2])
-@settings(max_examples=examples(200), deadline=None)
-@given(
-    beams=st.lists(st.tuples(LEVELS, LEVELS), min_size=1, max_size=6),
-    duplicates=st.sampled_from(["first", "keep_place"]),
-    invalid=st.sampled_from(["keep", "drop"]),
-    item=st.integers(0, 2),
+@pytest.mark.parametrize("prefix", [None, 1])
+@pytest.mark.parametrize(
+    ("options", "rank"), [({}, 3), ({"invalid": "drop"}, 2), ({"duplicates": "keep_place"}, 4)], ids=str
 )
-def test_padding_is_no_beam(prefix, beams, duplicates, invalid, item):
-    """Padding anywhere has no rank, repeats no beam and is repeated by none, whichever levels are compared."""
-    codes_of_items, length = [(0, 0), (1, 0), (0, 1)], prefix or 2
-    known = {code[:length] for code in codes_of_items}
-    rank, ranks, seen, repeated, unknown = 0, [], [], 0, 0
-    for beam in beams:
-        code = beam[:length]
-        if max(beam) < 0:
-            continue
-        unknown += code not in known
-        repeated += code in seen
-        rank += (code in known or invalid == "keep") and (code not in seen or duplicates == "keep_place")
-        ranks += [rank] * (code == codes_of_items[item][:length] and code not in seen)
-        seen.append(code)
-    options = {"prefix": prefix, "shared": "code", "duplicates": duplicates, "invalid": invalid, "complete": True}
-    ranking = trm.SemanticIds(tensor(codes_of_items)).beams(tensor([beams]), tensor([item]), **options).ranking()
+def test_a_beam_is_padding_if_all_its_levels_are_negative_and_of_no_item_if_some_are(options, rank, prefix):
+    codes, item_1, no_item, item_0 = trm.SemanticIds(tensor([[0, 0], [1, 0], [0, 1]])), [1, 0], [-1, 0], [0, 0]
+    beams = tensor([[[-1, -1], item_1, no_item, [-1, -1], [-2, -1], item_1, item_0]])
+    ranking = codes.beams(beams, tensor([0]), prefix=prefix, shared="code", complete=True, **options).ranking()
 
-    assert ranking.ranks.tolist() == [ranks or [INF]]
-    assert (ranking.num_repeated.item(), ranking.num_invalid.item()) == (repeated, unknown)
-    assert ranking.num_recommended.item() == rank
+    assert (ranking.ranks.tolist(), ranking.num_recommended.tolist()) == ([[rank]], [rank])
+    assert (ranking.num_repeated.tolist(), ranking.num_invalid.tolist()) == ([1], [1])
 
 
 ITEMS_0_AND_2_SHARE = trm.SemanticIds(tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32))
@@ -343,8 +336,8 @@ def test_gains_of_two_items_of_one_compared_code_are_refused(codes, options):
 
 
 def test_hashes_are_tried_until_equal_hashes_mean_equal_codes(monkeypatch):
-    strong = codes_module._hash
-    monkeypatch.setattr(codes_module, "_hash", lambda codes, seed: strong(codes, seed) % (2 if seed < 2 else 2**60))
+    strong, number_of_hashes = codes_module._hash, [2, 2] + [2**60] * 6  # with each seed: four codes collide twice
+    monkeypatch.setattr(codes_module, "_hash", lambda codes, seed: strong(codes, seed) % number_of_hashes[seed])
 
     assert trm.SemanticIds(tensor([[0, 0], [0, 1], [1, 0], [1, 1]])).num_shared == 0
 
