@@ -15,6 +15,14 @@ import torchrecmetrics as trm
 INF, NAN = math.inf, math.nan
 
 
+@pytest.mark.parametrize(("negative", "pool"), [(tensor([[0.4, 0.2, 0.1]]), False), (tensor([0.4, 0.2, 0.1]), True)])
+@pytest.mark.parametrize(("ties", "rank"), [("optimistic", 2), ("realistic", (2 + 3) / 2), ("pessimistic", 3)])
+def test_a_positive_ranks_behind_higher_negatives_and_before_or_behind_equal_ones(ties, rank, negative, pool):
+    ranking = trm.Negatives(tensor([0.2]), negative, pool).ranking(ties=ties)
+
+    assert ranking.ranks.tolist() == [[rank]]
+
+
 @st.composite
 def batches(draw):
     """Positives [B] and negatives [B, N] with few distinct scores, so that many are equal; every row has a negative."""
@@ -41,14 +49,13 @@ def facts(ranking):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+DTYPES = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16])
 TIES = st.sampled_from(["optimistic", "realistic", "pessimistic"])
 
 
-@DTYPES
-@settings(max_examples=examples(200), deadline=None)
-@given(batch=batches(), ties=TIES)
-def test_a_positive_ranks_among_the_negatives_of_its_row(dtype, batch, ties):
+@settings(max_examples=examples(400), deadline=None)
+@given(batch=batches(), ties=TIES, dtype=DTYPES)
+def test_ranks_among_random_negatives_of_each_row_equal_plain_python(dtype, batch, ties):
     positive, negative = (tensor(scores, dtype=dtype) for scores in batch)
 
     assert facts(trm.Negatives(positive, negative).ranking(ties=ties)) == [
@@ -56,30 +63,23 @@ def test_a_positive_ranks_among_the_negatives_of_its_row(dtype, batch, ties):
     ]
 
 
-@DTYPES
-@settings(max_examples=examples(200), deadline=None)
-@given(batch=batches(), ties=TIES)
-def test_a_positive_ranks_among_the_negatives_of_a_pool(dtype, batch, ties):
+@settings(max_examples=examples(400), deadline=None)
+@given(batch=batches(), ties=TIES, dtype=DTYPES)
+def test_ranks_among_a_random_pool_of_negatives_equal_plain_python(dtype, batch, ties):
     positive, pool = tensor(batch[0], dtype=dtype)[:, None], tensor(batch[1], dtype=dtype).flatten()
     ranking = trm.Negatives(positive, pool, pool=True).ranking(ties=ties)
 
     assert facts(ranking) == [plain(score, pool.tolist(), ties) for score in batch[0]]
 
 
-POSITIVE = tensor([0.5, 0.6])
-
-
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_flat_negatives_are_refused_unless_they_are_said_to_be_a_pool(number):
-    """However many there are, they could be those of each row."""
-    negative = torch.arange(number) - 0.5
-
+def test_flat_negatives_of_two_positives_are_refused_with_two_cures(number):
+    """They could be a pool or, however many there are, those of each row."""
     with pytest.raises(ValueError, match=r"got \[\d\]\. Flat.* pool=True\); .* of each row are negative.view\(2, -1\)"):
-        trm.Negatives(POSITIVE, negative).ranking()
-    assert trm.Negatives(POSITIVE, negative, pool=True).ranking().num_ranked.tolist() == [number + 1] * 2
+        trm.Negatives(tensor([0.5, 0.6]), torch.zeros(number)).ranking()
 
 
-ONE, THREE = torch.zeros(2), torch.zeros(2, 3)  # scores of each row
+ONE, THREE = torch.zeros(2), torch.zeros(2, 3)  # scores of each of two rows
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,6 @@ def test_hits_in_a_pool_are_those_of_ogb(name):
 
 
 def test_mrr_is_that_of_tgbl_wiki_for_one_edge_at_a_time():
-    """As TGB's examples call it."""
     evaluator = pytest.importorskip("tgb.linkproppred.evaluate").Evaluator(name="tgbl-wiki")
     edges = [
         {"y_pred_pos": positive.numpy()[None], "y_pred_neg": row.numpy(), "eval_metric": ["mrr"]}

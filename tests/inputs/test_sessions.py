@@ -15,6 +15,12 @@ import torchrecmetrics as trm
 INF, NAN = math.inf, math.nan
 
 
+def test_entries_rank_within_their_session_in_ascending_order_of_session_ids():
+    sessions = trm.Sessions(tensor([0.9, 0.8, 0.7, 0.6]), tensor([0, 1, 1, 0]), tensor([7, 4, 7, 4]))
+
+    assert sessions.ranking().ranks.tolist() == [[1], [2]]  # of 0.8 in session 4, and of 0.7 in session 7
+
+
 def test_an_unchecked_nan_is_the_worst_score():
     ranking = trm.Sessions(tensor([NAN, 0.5, 0.2]), tensor([0, 1, 0]), tensor([0, 0, 0])).ranking(validate_args=False)
 
@@ -23,7 +29,7 @@ def test_an_unchecked_nan_is_the_worst_score():
 
 @settings(max_examples=examples(100), deadline=None)
 @given(batch=batches(), ties=st.sampled_from(["optimistic", "realistic", "pessimistic"]), seed=st.integers(0, 100))
-def test_shuffled_entries_rank_like_the_rows_that_they_came_from(batch, ties, seed):
+def test_shuffled_entries_of_random_rows_rank_as_scores_and_labels_of_these_rows(batch, ties, seed):
     scores, targets, gains, _, items = batch
     scores = tensor(scores, dtype=torch.float64).reshape(len(scores), items)
     labels = torch.zeros_like(scores)
@@ -33,11 +39,9 @@ def test_shuffled_entries_rank_like_the_rows_that_they_came_from(batch, ties, se
     ids = torch.arange(len(scores)).repeat_interleave(items) * 3 + 5
     flat = trm.Sessions(scores.flatten()[shuffle], labels.flatten()[shuffle], ids[shuffle]).ranking(ties=ties)
     rows = trm.Scores(scores, labels).ranking(ties=ties)
-    names = ("ranks", "num_relevant", "num_ranked", "tied")
 
-    assert {name: getattr(flat, name).tolist() for name in names} == {
-        name: getattr(rows, name).tolist() for name in names
-    }
+    for name in ("ranks", "num_relevant", "num_ranked", "tied"):
+        assert getattr(flat, name).tolist() == getattr(rows, name).tolist(), name
     assert trm.functional.ndcg(flat).tolist() == pytest.approx(trm.functional.ndcg(rows).tolist(), nan_ok=True)
 
 
@@ -65,18 +69,18 @@ def test_bad_sessions_are_refused(change, error, message):
         rank_sessions(**{"scores": tensor([0.1, 0.2]), "labels": tensor([0, 1]), "indexes": tensor([4, 4])} | change)
 
 
+@pytest.mark.parametrize("read", [trm.CollectSessions(trm.MRR()).update, rank_sessions], ids=["collected", "ranked"])
 @pytest.mark.parametrize(
     ("scores", "indexes", "error", "message"),
     [
         (torch.rand(3), ["a", "a", "b"], TypeError, r"text such as 'a': .* trm.Vocabulary.number\(ids\)"),
         (torch.rand(3, 1), tensor([0, 0, 1]), ValueError, r"pass scores\[:, 0\]"),
     ],
+    ids=["text as ids", "a column of scores"],
 )
-def test_text_as_ids_and_a_column_of_scores_are_refused_with_the_cure(scores, indexes, error, message):
+def test_entries_of_another_form_are_refused_with_the_cure(scores, indexes, error, message, read):
     with pytest.raises(error, match=message):
-        trm.CollectSessions(trm.MRR(2)).update(scores, tensor([0, 1, 1]), indexes)
-    with pytest.raises(error, match=message):
-        trm.Sessions(scores, tensor([0, 1, 1]), indexes).ranking()
+        read(scores, tensor([0, 1, 1]), indexes)
 
 
 def test_two_entries_of_a_session_with_two_weights_are_an_error():
