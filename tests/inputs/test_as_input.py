@@ -25,8 +25,8 @@ def mean_reciprocal_rank(*arguments, **keywords):
     return metric.compute()
 
 
-def values_of_dtensor(rank, world_size):
-    """Return the message, and value and users of the two cures."""
+def message_and_cures_of_dtensor(rank, world_size):
+    """Return the message, and MRR and number of users of the two cures."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = torch.distributed.init_device_mesh("cpu", (world_size,))
@@ -36,16 +36,16 @@ def values_of_dtensor(rank, world_size):
     local, full = trm.MRR(), trm.MRR(sync_on_compute=False)
     local.update(scores.redistribute(placements=[Shard(0)]).to_local(), TARGET.chunk(world_size)[rank])
     full.update(scores.full_tensor(), TARGET)
-    return str(error.value), float(local.compute()), float(full.compute()), local.num_users, full.num_users
+    return str(error.value), *((metric.compute().item(), metric.num_users) for metric in (local, full))
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_dtensor_is_refused_and_its_cures_give_the_value(processes, world_size):
     if not hasattr(pytest.importorskip("torch.distributed.tensor"), "distribute_tensor"):
         pytest.skip("DTensor is public from torch 2.5 on")
-    for message, *values in processes.run(values_of_dtensor, world_size, timeout=60):
+    for message, local, full in processes.run(message_and_cures_of_dtensor, world_size, timeout=60):
         assert re.match(r"scores is a DTensor: pass scores\.to_local\(\) .*scores\.full_tensor\(\)", message)
-        assert values == [3 / 4, 3 / 4, 2, 2]
+        assert local == full == ((1 / 2 + 1) / 2, 2)
 
 
 DID_YOU_MEAN = "no (argument|option) '{}'; did you mean '{}'"
@@ -65,16 +65,20 @@ def test_other_names_of_k_are_refused(call, name):
         call(**{name: 10})
 
 
-@pytest.mark.parametrize("shape", [(3,), (3, 1)])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.float32])
-def test_a_single_rank_of_0_is_refused_and_its_two_cures_give_the_value(shape, dtype):
-    ranks = tensor([0, 2, 1], dtype=dtype).view(shape)
-    message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, pass Ranks\(.*; .* padding=0"
+@pytest.mark.parametrize("ranks", [[0, 2, 1], [[0], [2], [1]], [0.0, 2.0, 1.0]], ids=str)
+def test_a_single_rank_of_0_is_refused_with_two_cures(ranks):
+    message = r"^1 of 3 rows .*: row 0 is \[0\.?0?\]: if ranks start at 0, pass Ranks\(.* zero_based.*; .* padding=0"
 
     with pytest.raises(ValueError, match=message):
-        mean_reciprocal_rank(trm.Ranks(ranks, complete=True))
-    assert mean_reciprocal_rank(trm.Ranks(ranks, zero_based=True, complete=True)) == (1 + 1 / 3 + 1 / 2) / 3
-    assert mean_reciprocal_rank(trm.Ranks(ranks, padding=0, complete=True)) == (1 / 2 + 1) / 2
+        mean_reciprocal_rank(trm.Ranks(tensor(ranks), complete=True))
+
+
+@pytest.mark.parametrize("ranks", [[0, 2, 1], [[0], [2], [1]], [0.0, 2.0, 1.0]], ids=str)
+@pytest.mark.parametrize(
+    ("cure", "value"), [({"zero_based": True}, (1 + 1 / 3 + 1 / 2) / 3), ({"padding": 0}, (1 / 2 + 1) / 2)], ids=str
+)
+def test_a_single_rank_of_0_is_the_best_rank_or_padding_as_the_caller_says(ranks, cure, value):
+    assert mean_reciprocal_rank(trm.Ranks(tensor(ranks), complete=True, **cure)) == value
 
 
 def test_a_single_rank_of_0_is_counted_where_it_cannot_raise(device):
@@ -124,7 +128,7 @@ ARRAYS = {
 
 
 def as_array(value):
-    """Return a tensor, or the tensors of a tuple, as arrays of numpy, read-only as those of frames are."""
+    """Return a tensor, or those of a tuple, as arrays of numpy that are read-only, as those of frames are."""
     if isinstance(value, tuple):
         return tuple(map(as_array, value))
     if not isinstance(value, torch.Tensor):
@@ -135,14 +139,17 @@ def as_array(value):
 
 
 @pytest.mark.parametrize(("positional", "named"), ARRAYS.values(), ids=ARRAYS)
-def test_arrays_are_taken_as_tensors_are_all_of_them_or_some(positional, named):
+def test_arrays_have_the_value_of_their_tensors(positional, named):
     """The Trainer of Hugging Face hands over arrays."""
     expected = mean_reciprocal_rank(*positional, **named)
     arrays, named_arrays = as_array(positional), {name: as_array(value) for name, value in named.items()}
 
-    assert mean_reciprocal_rank(*arrays, **named_arrays) == expected > 0
-    assert mean_reciprocal_rank(positional[0], *arrays[1:], **named_arrays) == expected
+    assert mean_reciprocal_rank(*arrays, **named_arrays) == expected
     assert trm.MRR(9)(*arrays, **named_arrays) == expected
+
+
+def test_an_array_may_stand_beside_a_tensor():
+    assert mean_reciprocal_rank(SCORES, TARGET.numpy()) == (1 / 2 + 1) / 2
 
 
 def test_columns_of_accumulators_may_be_arrays():
@@ -153,7 +160,7 @@ def test_columns_of_accumulators_may_be_arrays():
     assert numbers(metrics.compute()) == {"HR@1": 1 / 2, "HR@1/a": 1, "HR@1/b": 0}
 
 
-CALLS = {
+CALLS_WITH = {
     "scores": lambda array: trm.MRR(9).update(array, TARGET),
     "target": lambda array: trm.MRR(9).update(SCORES, array),
     "gains": lambda array: trm.MRR(9).update(SCORES, tensor([[2, 1], [0, 1]]), gains=array),
@@ -176,25 +183,24 @@ CALLS = {
 def test_masked_arrays_and_objects_are_refused_with_a_cure_that_reads_them(name, array, read):
     """`torch.as_tensor` drops the mask of an array, and refuses objects."""
     with pytest.raises(TypeError, match=rf"{name} must be a tensor, got (Masked|nd).*: torch.as_tensor\(") as error:
-        CALLS[name](array)
-    cure = re.search(r"torch\.as_tensor\([^,]*\)", str(error.value))[0]
+        CALLS_WITH[name](array)
+    cure = re.search(r"torch\.as_tensor\([^,]*\)", str(error.value))[0]  # typed as advised
 
     assert torch.equal(eval(cure, {"torch": torch, name: array}).float(), tensor(read).float())
 
 
 EDGES = tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
-ENTRIES = tensor([0.1, 0.9, 0.5]), tensor([0, 1, 0]), tensor([0, 0, 1])  # scores, labels, sessions
+LABELS, SESSIONS, COLLECTION = tensor([0, 1, 0]), tensor([5, 5, 5]), trm.RecMetricCollection("NDCG", k=[2])
 
 
-@pytest.mark.parametrize("method", ["update", "forward"])
-@pytest.mark.parametrize("metric", [trm.NDCG(2), trm.RecMetricCollection("NDCG", k=[2])], ids=["metric", "collection"])
+@pytest.mark.parametrize("call", [trm.NDCG(2).update, trm.NDCG(2).forward, COLLECTION.update, COLLECTION.forward])
 @pytest.mark.parametrize(
     ("positional", "named", "error", "message"),
     [
         ((), {"preds": SCORES, "target": TARGET}, TypeError, "^update has no argument 'preds'; did you mean 'scores'"),
         ((SCORES, TARGET), {"sample_weight": TARGET}, TypeError, "^update has no argument 'sample_weight'"),
-        (ENTRIES[:2], {"query_ids": ENTRIES[2]}, TypeError, "no argument 'query_ids'"),
-        (ENTRIES, {}, TypeError, "takes from 1 to 3 positional arguments but 4 were given"),
+        ((SCORES[0], LABELS), {"query_ids": SESSIONS}, TypeError, "no argument 'query_ids'"),
+        ((SCORES[0], LABELS, SESSIONS), {}, TypeError, "takes from 1 to 3 positional arguments but 4 were given"),
         ((SCORES.topk(2), TARGET), {}, TypeError, r"got the .* of torch\.topk: pass Lists\(topk\.indices, t"),
         ((SCORES, SCORES.topk(1)), {}, TypeError, r"^target must be a tensor, got .* torch\.topk: pass topk\.indices"),
         ((SCORES.to(torch.complex64), TARGET), {}, TypeError, r"torch\.complex64 .*: scores\.real or scores\.abs\(\)"),
@@ -202,10 +208,11 @@ ENTRIES = tensor([0.1, 0.9, 0.5]), tensor([0, 1, 0]), tensor([0, 0, 1])  # score
         ((SCORES[:, 0], SCORES), {}, ValueError, r"update\(Negatives\(positive, negative\)\)"),
         ((torch.rand(3, 4), EDGES), {}, ValueError, r"for edges pass target=Interactions\.from_edge_index\("),
     ],
+    ids=["preds", "weights", "query_ids", "flat", "topk", "topk target", "complex", "whole", "negatives", "edges"],
 )
-def test_arguments_of_other_libraries_are_refused(metric, method, positional, named, error, message):
+def test_arguments_as_in_other_libraries_are_refused_with_words_about_them(call, positional, named, error, message):
     with pytest.raises(error, match=message):
-        getattr(metric, method)(*positional, **named)
+        call(*positional, **named)
 
 
 def test_metric_collections_pass_on_known_names():
@@ -255,7 +262,6 @@ def test_updates_inside_torch_func_are_refused_and_keep_the_state(transform):
     assert copy.deepcopy(metric).compute() == 1 / 2
 
 
-def test_shallow_ranks_are_not_called_lists():
-    """The message names no other input than the one that was passed."""
+def test_ranks_known_to_depth_1_alone_are_refused_at_5_with_the_cure():
     with pytest.raises(ValueError, match=r"depth 1 only.* complete=True with the lists, beams"):
         trm.HR(5).update(trm.get_topk_ranks(SCORES, TARGET, k=1))
