@@ -68,8 +68,7 @@ def test_random_graphs_have_the_values_of_the_whole_matrix(data, users, items, b
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("batch_size", [None, 1])
-def test_embeddings_score_in_float32_at_least(batch_size, dtype, device):
-    """Also those of low precision, under autocast and in inference mode."""
+def test_embeddings_of_any_dtype_score_in_float32_at_least_under_autocast(batch_size, dtype, device):
     users, items, train, test = world(integer=False, dtype=dtype)
     options = {"target": test.to(device), "exclude": train.to(device), "k": [5, 10], "batch_size": batch_size}
     with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
@@ -78,21 +77,29 @@ def test_embeddings_score_in_float32_at_least(batch_size, dtype, device):
     assert numbers(result) == by_hand(users.double() @ items.double().T, train, test)
 
 
-@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
+@pytest.mark.parametrize(
+    ("action", "expected"), [("skip", (1 + 1 / 2) / 2), ("neg", (1 + 1 / 2 + 0) / 3), ("pos", (1 + 1 / 2 + 1) / 3)]
+)
 @pytest.mark.parametrize("form", ["embeddings", "function"])
-def test_users_without_ground_truth_count_as_the_action_says(form, action, device):
-    scores = (U @ V.T).to(device)
-    scored = {"embeddings": (U.to(device), V.to(device)), "function": (lambda ids: scores[ids],)}[form]
-    options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "k": [5, 10], "empty_target_action": action}
+def test_users_without_ground_truth_count_as_the_action_says(form, action, expected, device):
+    """All users have item 0 first; user 2 has no ground truth."""
+    target = Interactions.from_columns([0, 1], [0, 1], num_users=3, num_items=2).to(device)
+    users, items = torch.ones(3, 1, device=device), torch.tensor([[2.0], [1.0]], device=device)
+    scored = {"embeddings": (users, items), "function": (lambda ids: (users @ items.T)[ids],)}[form]
 
-    assert numbers(trm.evaluate(NAMES, *scored, **options)) == by_hand(U @ V.T, empty_target_action=action)
+    assert trm.evaluate("MRR", *scored, target=target, empty_target_action=action)["MRR"].item() == expected
 
 
-def test_a_function_may_change_its_ids_in_place(device):
-    scores = (U @ V.T).to(device).roll(1, 0)  # row 1 is user 0
-    options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "k": [5, 10], "batch_size": 7}
+def test_a_function_that_overwrites_its_ids_changes_no_users():
+    def score(ids):
+        scores = torch.eye(2)[ids]
+        ids.zero_()
+        return scores
 
-    assert numbers(trm.evaluate(NAMES, lambda ids: scores[ids.add_(1) % USERS], **options)) == by_hand(U @ V.T)
+    rows = trm.evaluate("HR@1", score, target=torch.eye(2) > 0, keep_rows=True).rows
+
+    assert rows.ids.tolist() == [0, 1]
+    assert rows.values["HR@1"].tolist() == [1, 1]
 
 
 MASK = torch.arange(ITEMS) % 3 > 0
@@ -108,8 +115,7 @@ FORMS = {
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
 @pytest.mark.parametrize("form", FORMS)
-def test_users_without_ground_truth_weigh_their_candidates(form, action, device):
-    """As if `all_users` ranked them."""
+def test_users_without_ground_truth_weigh_as_much_as_where_all_users_are_ranked(form, action, device):
     metrics = [trm.AUROC(weight="candidates", empty_target_action=action)]
     options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "keep_rows": True}
     result = trm.evaluate(metrics, *FORMS[form](device), **options)
@@ -169,82 +175,77 @@ def test_all_is_moved_to_a_named_device(form, device):
 
 
 class Model(torch.nn.Module):
-    """A model that scores in eval mode alone, and whose scores have any width."""
+    """Two users whose scores are right in eval mode, and all 0 in training mode, where everything is dropped."""
 
-    def __init__(self, width=ITEMS):
+    def __init__(self, num_items=2):
         super().__init__()
-        self.width, self.frozen, self.drop = width, torch.nn.Dropout().eval(), torch.nn.Dropout()
+        self.num_items, self.frozen, self.drop = num_items, torch.nn.Dropout().eval(), torch.nn.Dropout(1.0)
 
     def forward(self, ids):
-        assert [self.training, self.drop.training] == [False, False]
-        return (U @ V.T)[ids, : self.width]
+        return self.drop(torch.eye(2))[ids, : self.num_items]
 
 
 def test_modules_are_evaluated_in_eval_mode():
-    result = trm.evaluate(NAMES, Model(), target=TEST, exclude=TRAIN, k=[5, 10])
-
-    assert numbers(result) == by_hand(U @ V.T)
+    assert trm.evaluate("HR@1", Model(), target=torch.eye(2) > 0)["HR@1"] == 1
 
 
 def test_each_submodule_is_back_in_its_mode_after_an_error():
-    model = Model(width=3)
+    model = Model(num_items=1)
     with pytest.raises(ValueError, match="the score function must return"):
-        trm.evaluate("HR@5", model, target=TEST)
+        trm.evaluate("HR@1", model, target=torch.eye(2) > 0)
 
     assert [part.training for part in (model, model.frozen, model.drop)] == [True, False, True]
 
 
 def test_a_module_in_eval_mode_stays_in_it():
     model = Model().eval()
-    trm.recommend(model, k=3, exclude=TRAIN)
+    trm.recommend(model, k=1, num_users=2, num_items=2)
 
     assert not model.training
 
 
 def test_bias_is_added_and_items_that_are_not_allowed_are_left_out(device):
-    users, items, bias = U.double(), V.double(), torch.arange(ITEMS).double() / 7
-    embeddings = trm.Embeddings(users.to(device), items.to(device), bias.to(device), allowed=MASK)
-    result = trm.evaluate(NAMES, embeddings, target=TEST.to(device), exclude=TRAIN.to(device), k=5)
+    """Scores are 9, 1, 2 with the bias; item 0 is not allowed, so that items 2, 1 are the ranking."""
+    users, items, bias = torch.ones(2, 1), torch.tensor([[9.0], [1], [0]]), torch.tensor([0.0, 0, 2])
+    embeddings = trm.Embeddings(users.to(device), items.to(device), bias.to(device), allowed=torch.arange(3) > 0)
+    target = Interactions.from_columns([0, 1], [2, 0], num_items=3)
+    result = trm.evaluate("MRR", embeddings, target=target.to(device))
 
-    assert numbers(result) == by_hand((users @ items.T + bias).masked_fill(~MASK, -math.inf), k=5)
-    assert result.num_unreachable > 0
-
-
-def test_cosine_similarity_is_the_product_of_unit_vectors(device):
-    users, items = U.double().to(device), V.double().to(device)
-    unit = (torch.nn.functional.normalize(part, dim=1) for part in (users, items))
-    options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "k": 5}
-    result = trm.evaluate(NAMES, trm.Embeddings(users, items, similarity="cosine"), **options)
-
-    assert numbers(result) == near(trm.evaluate(NAMES, *unit, **options))
+    assert (result["MRR"].item(), result.num_unreachable) == ((1 + 0) / 2, 1)
 
 
-def test_a_collection_is_cloned():
-    """It keeps its state and its settings."""
-    collection = trm.RecMetricCollection(NAMES, k=[5, 10], prefix="val/")
-    collection.update(torch.rand(2, 5), torch.tensor([1, 2]))
-    before = numbers(collection.compute())
-    result = trm.evaluate(collection, U, V, target=TEST, exclude=TRAIN)
+def test_cosine_similarity_is_that_of_the_angle(device):
+    """Of 0 and of 45 degrees."""
+    user, items = torch.tensor([[10.0, 0]], device=device), torch.tensor([[2.0, 0], [3, 3]], device=device)
+    lists = trm.recommend(trm.Embeddings(user, items, similarity="cosine"), k=2)
 
-    assert {key.removeprefix("val/"): value.item() for key, value in result.items()} == by_hand(U @ V.T)
-    assert numbers(collection.compute()) == before
-    assert all(metric.sync_on_compute for metric in collection.values())
+    assert lists.scores.tolist() == [[1, pytest.approx(1 / math.sqrt(2))]]
 
 
-SOME = torch.tensor([33, 4, 12, 5])
+def test_the_state_and_the_settings_of_a_collection_stay_what_they_were():
+    collection = trm.RecMetricCollection("HR", k=1, prefix="val/")
+    collection.update(torch.eye(2), torch.tensor([0, 0]))  # one hit of two
+    result = trm.evaluate(collection, torch.eye(2), torch.eye(2), target=torch.eye(2) > 0)
+
+    assert result["val/HR@1"] == 1
+    assert collection.compute()["val/HR@1"] == 1 / 2
+    assert collection["HR@1"].sync_on_compute
+
+
+THREE_ITEMS = torch.ones(3, 1), torch.tensor([[3.0], [2.0], [1.0]])
+"""Three users with the ranking 0, 1, 2."""
 
 
 def test_user_ids_select_the_users_that_are_evaluated():
-    target, exclude = (Interactions.from_padded(part.select(SOME).items, ITEMS) for part in (TEST, TRAIN))
-    result = trm.evaluate(NAMES, U, V, target=TEST, exclude=TRAIN, k=[5, 10], user_ids=SOME.tolist())
+    result = trm.evaluate("MRR", *THREE_ITEMS, target=torch.eye(3) > 0, user_ids=[2, 0])
 
-    assert numbers(result) == near(trm.evaluate(NAMES, U[SOME], V, target=target, exclude=exclude, k=[5, 10]))
+    assert result["MRR"].item() == pytest.approx((1 / 3 + 1) / 2)
 
 
-def test_overlap_of_other_users_is_no_error():
-    others = Interactions.from_edge_index(TEST.to_edge_index()[:, ~torch.isin(TEST.users, SOME)], USERS, ITEMS)
+def test_a_pair_of_target_and_exclude_of_a_user_who_is_not_evaluated_is_no_error():
+    both = Interactions.from_columns([1], [1], num_users=3, num_items=3)
 
-    trm.evaluate("HR@5", U, V, target=TEST, exclude=others, user_ids=SOME)
+    assert trm.evaluate("HR@1", *THREE_ITEMS, target=torch.eye(3) > 0, exclude=both, user_ids=[0])["HR@1"] == 1
 
 
 def test_no_users_are_a_warning():
@@ -261,18 +262,17 @@ def test_a_pair_with_the_value_0_may_be_excluded():
     assert trm.evaluate("HR@1", *vectors, target=target, exclude=train)["HR@1"] == 1
 
 
-SEEN = TRAIN.to_edge_index()
-
-
 @pytest.mark.parametrize(
-    "exclude",
-    [SEEN, (SEEN[:, ::2], TRAIN, SEEN[:, 1::2], torch.zeros(ITEMS, dtype=torch.bool))],
+    ("exclude", "expected"),
+    [
+        (torch.tensor([[0], [0]]), 1 / 2),
+        ((torch.tensor([[1], [2]]), torch.eye(3) > 0, torch.tensor([[0], [1]]), torch.zeros(3) > 0), 1),
+    ],
     ids=["alone", "in a tuple"],
 )
-def test_edges_have_the_sizes_of_the_embeddings(exclude):
-    result = trm.evaluate(NAMES, U, V, target=TEST.to_edge_index(), exclude=exclude, k=5)
-
-    assert numbers(result) == by_hand(U @ V.T, k=5)
+def test_edges_have_the_sizes_of_the_embeddings(exclude, expected):
+    """User 0 has item 2; the other users and items have no edge."""
+    assert trm.evaluate("MRR", *THREE_ITEMS, target=torch.tensor([[0], [2]]), exclude=exclude)["MRR"] == expected
 
 
 PAIRS, FLAGS = torch.tensor([[0, 1], [3, 2]]), torch.tensor([[1, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]])
@@ -288,22 +288,28 @@ def test_two_rows_of_two_users_could_be_edges(name, argument):
         trm.evaluate("NDCG@3", torch.eye(2, 6), torch.eye(6), **arguments)
 
 
-@pytest.mark.parametrize("all_users", [False, True])
-@pytest.mark.parametrize("ids", [None, torch.randperm(USERS, generator=torch.Generator().manual_seed(1))[:30]])
-def test_users_are_scored_in_the_order_of_the_lengths_of_their_lists(all_users, ids):
-    """Those of equal length in their order; `all_users` adds users without ground truth."""
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [3, 0, 1]),  # of lengths 1, 2 and 3; user 2 has no ground truth
+        ({"user_ids": [1, 0, 3, 2]}, [3, 0, 1]),
+        ({"all_users": True}, [2, 3, 0, 1]),  # users 2 and 3 both have the length 1
+        ({"all_users": True, "user_ids": [1, 0, 3, 2]}, [3, 2, 0, 1]),
+    ],
+)
+def test_users_are_scored_in_the_order_of_the_lengths_of_their_lists(options, expected):
+    """Relevant and excluded items count; those of equal length are in their order."""
+    target = Interactions.from_columns([0, 0, 1, 3], [0, 1, 0, 0], num_users=4, num_items=3)
+    exclude = Interactions.from_columns([1, 1, 2], [1, 2, 0], num_users=4, num_items=3)
     asked = []
 
     def score(users):
         asked.extend(users.tolist())
-        return torch.zeros(len(users), ITEMS)
+        return torch.zeros(len(users), 3)
 
-    options = {"user_ids": ids, "all_users": all_users, "catalogue": trm.Catalogue(ITEMS), "batch_size": 7}
-    trm.evaluate(["HR", "Coverage"], score, target=TEST, exclude=TRAIN, k=3, **options)
-    lengths = (TEST.degree + TRAIN.degree).tolist()
-    users = [user for user in (range(USERS) if ids is None else ids.tolist()) if all_users or TEST.degree[user]]
+    trm.evaluate("Coverage@1", score, target=target, exclude=exclude, catalogue=trm.Catalogue(3), **options)
 
-    assert asked == sorted(users, key=lengths.__getitem__)
+    assert asked == expected
 
 
 @pytest.mark.parametrize("make", [torch.tensor, np.array], ids=["torch", "numpy"])
@@ -337,12 +343,12 @@ def test_out_of_memory_halves_the_batch():
         sizes.append(len(ids))
         if len(ids) > 6:
             raise torch.cuda.OutOfMemoryError("pretended")
-        return (U @ V.T)[ids]
+        return torch.eye(10)[ids]
 
-    result = trm.evaluate(NAMES, score, target=TEST, exclude=TRAIN, k=[5, 10])
+    result = trm.evaluate("HR@1", score, target=torch.eye(10) > 0)
 
-    assert numbers(result) == by_hand(U @ V.T)
-    assert max(sizes) > 6 >= sizes[-1]
+    assert sizes == [10, 5, 5]
+    assert (result["HR@1"], result.num_users) == (1, 10)
 
 
 def of_one_share(rank, world_size):
@@ -363,13 +369,13 @@ def test_processes_that_share_users_have_the_whole_result(world_size, processes)
 
 
 def test_rows_are_in_the_order_of_the_target():
-    """Whatever the lengths by which batches are made; user 1 finds item 1 second, user 2 has no item."""
+    """User 0, with two items, is scored last; user 2 has no item."""
     target = Interactions.from_columns([0, 0, 1, 3], [0, 2, 1, 2], num_users=4, num_items=3)
     scores = torch.tensor([[3.0, 2.0, 1.0]] * 4)
     rows = trm.evaluate("MRR", lambda ids: scores[ids], target=target, batch_size=1, keep_rows=True).rows
 
     assert rows.ids.tolist() == [0, 1, 2, 3]
-    assert rows.values["MRR"].nan_to_num(-1).tolist() == pytest.approx([1, 1 / 2, -1, 1 / 3])
+    assert rows.values["MRR"].tolist() == pytest.approx([1, 1 / 2, math.nan, 1 / 3], nan_ok=True)
 
 
 def test_rows_of_some_users_are_in_the_order_of_the_target():
@@ -390,19 +396,22 @@ BEST_IS_0 = torch.ones(2, 1), torch.tensor([[9.0], [1], [2], [5], [4]])
 @pytest.mark.parametrize(
     "call",
     [
-        lambda **more: trm.evaluate("HR", *BEST_IS_0, **FROM_1, **more),
-        lambda **more: trm.evaluate("HR", lambda ids: BEST_IS_0[0][ids] @ BEST_IS_0[1].T, **FROM_1, **more),
-        lambda **more: trm.evaluate("HR", *BEST_IS_0, **FROM_1 | {"exclude": None}, **more),
+        lambda: trm.evaluate("HR", *BEST_IS_0, **FROM_1),
+        lambda: trm.evaluate("HR", lambda ids: BEST_IS_0[0][ids] @ BEST_IS_0[1].T, **FROM_1),
+        lambda: trm.evaluate("HR", *BEST_IS_0, **FROM_1 | {"exclude": None}),
     ],
     ids=["embeddings", "function", "no history"],
 )
 def test_ids_from_1_are_a_warning_at_the_line_of_the_caller(call):
-    """If no size was given and no id is 0, item 0 competes with all other items; padding_idx=0 is the cure."""
+    """If no size was given and no id is 0, item 0 competes with all other items."""
     with pytest.warns(UserWarning, match=r"start at 1, pass padding_idx=0 to keep item 0 .* num_items") as warned:
         assert call()["HR@1"] == 0
 
     assert [warning.filename for warning in warned] == [__file__]
-    assert call(padding_idx=0)["HR@1"] > 0
+
+
+def test_padding_idx_0_keeps_item_0_out_and_warns_of_nothing():
+    assert trm.evaluate("HR", *BEST_IS_0, **FROM_1, padding_idx=0)["HR@1"] == 1
 
 
 def test_recommend_warns_of_ids_from_1():
@@ -436,7 +445,7 @@ def test_sizes_that_were_given_are_no_warning(sizes):
     test = Interactions.from_columns([0, 1], [3, 4], **sizes)
     users, items = torch.ones(2, 1), torch.ones(test.num_items, 1)
 
-    trm.evaluate("HR@1", users, items, target=test, exclude=train)
+    trm.evaluate("HR@1", users, items, target=test, exclude=train)  # where warnings are errors
     trm.recommend(users, items, 1, exclude=test)
 
 
@@ -478,9 +487,12 @@ def test_matrices_are_interactions_and_their_entries_gains(make):
     assert result["NDCG@3"].item() == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
 
 
-@pytest.mark.parametrize("factors", [(U.numpy(), np.asfortranarray(V)), (trm.Embeddings(U.numpy(), V.numpy()),)])
-def test_factors_may_be_arrays(factors):
-    assert numbers(trm.evaluate(NAMES, *factors, target=TEST, exclude=TRAIN, k=[5, 10])) == by_hand(U @ V.T)
+@pytest.mark.parametrize("wrap", [lambda *factors: factors, lambda *factors: (trm.Embeddings(*factors),)])
+def test_factors_may_be_arrays(wrap):
+    """Also in the order of columns; scores are 3, 1 and 2."""
+    factors = wrap(np.array([[1.0, 2.0]]), np.asfortranarray([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+
+    assert trm.evaluate("HR@1", *factors, target=np.array([[1.0, 0.0, 0.0]]))["HR@1"] == 1
 
 
 def evaluate(users=U, items=V, **changed):

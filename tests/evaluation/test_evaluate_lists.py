@@ -43,9 +43,15 @@ def test_recommended_lists_have_the_values_of_the_model(ties):
     }
 
 
+def write(path, *lines):
+    """Write lines of text, and return the path."""
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 @pytest.fixture
 def trec(tmp_path):
-    """Return a run and qrels as dicts, where some users are in one of the two, and the paths of their files."""
+    """Return a run and qrels of random documents as dicts, where some users are in one of the two, and their files."""
     random, run, qrels = np.random.default_rng(5), {}, {}
     for user in range(30):
         documents = [f"d{number}" for number in random.permutation(40)]
@@ -53,34 +59,35 @@ def trec(tmp_path):
             run[f"q{user}"] = dict(zip(documents[:12], map(float, random.permutation(100)), strict=False))
         if user % 5:
             qrels[f"q{user}"] = dict(zip(random.permutation(documents).tolist(), [0, 1, 2, 3, 1, 2], strict=False))
-    rows = [f"{user} Q0 {item} 0 {score} t\n" for user, scores in run.items() for item, score in scores.items()]
-    (tmp_path / "a.run").write_text("".join(rows))
-    rows = [f"{user} 0 {item} {grade}\n" for user, grades in qrels.items() for item, grade in grades.items()]
-    (tmp_path / "a.qrels").write_text("".join(rows))
-    return run, qrels, str(tmp_path / "a.run"), str(tmp_path / "a.qrels")
+    rows = [f"{user} Q0 {item} 0 {score} t" for user, scores in run.items() for item, score in scores.items()]
+    grades = [f"{user} 0 {item} {grade}" for user, items in qrels.items() for item, grade in items.items()]
+    return run, qrels, str(write(tmp_path / "a.run", *rows)), str(write(tmp_path / "a.qrels", *grades))
 
 
-def test_files_of_trec_have_the_values_of_ranx(trec):
-    """Users without a list score 0."""
+RANX = {"HR@10": "hit_rate@10", "NDCG@10": "ndcg@10", "MRR@10": "mrr@10", "Recall@10": "recall@10", "MAP@10": "map@10"}
+
+
+def test_random_files_of_trec_have_the_values_of_ranx(trec):
     ranx = pytest.importorskip("ranx")
     run, qrels, run_path, qrels_path = trec
-    result = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
-    names = ["hit_rate@10", "ndcg@10", "mrr@10", "precision@10", "recall@10", "map@10"]
-    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), names, make_comparable=True)
+    result = trm.evaluate_lists([*RANX], run_path, target=qrels_path)
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), [*RANX.values()], make_comparable=True)
 
-    assert [*result.floats().values()] == pytest.approx([theirs[name] for name in names], abs=1e-9)
+    assert result.floats() == pytest.approx({name: theirs[of_ranx] for name, of_ranx in RANX.items()}, abs=1e-9)
 
 
-def test_files_of_trec_have_the_values_of_ir_measures(trec):
-    """Users without a list score 0."""
+MEASURES = {"HR@10": "Success@10", "NDCG@10": "nDCG@10", "MRR@10": "RR@10", "Precision@10": "P@10", "MAP@10": "AP@10"}
+
+
+def test_random_files_of_trec_have_the_values_of_ir_measures(trec):
     ir_measures = pytest.importorskip("ir_measures")
     *_, run_path, qrels_path = trec
-    result = trm.evaluate_lists(NAMES, run_path, target=qrels_path, k=10)
-    measures = [ir_measures.parse_measure(f"{name}@10") for name in ("Success", "nDCG", "RR", "P", "R", "AP")]
+    result = trm.evaluate_lists([*MEASURES], run_path, target=qrels_path)
+    measures = {name: ir_measures.parse_measure(theirs) for name, theirs in MEASURES.items()}
     files = ir_measures.read_trec_qrels(qrels_path), ir_measures.read_trec_run(run_path)
-    theirs = ir_measures.calc_aggregate(measures, *files)
+    theirs = ir_measures.calc_aggregate(measures.values(), *files)
 
-    assert [*result.floats().values()] == pytest.approx([theirs[measure] for measure in measures], abs=1e-9)
+    assert result.floats() == pytest.approx({name: theirs[measure] for name, measure in measures.items()}, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +226,7 @@ def test_rows_are_in_the_order_of_the_target():
     rows = trm.evaluate_lists("MRR@3", lists, target=target, complete=True, keep_rows=True).rows
 
     assert rows.ids == ["c", "b", "none", "a"]
-    assert rows.values["MRR@3"].nan_to_num(-1).tolist() == [0, 1 / 2, -1, 1]
+    assert rows.values["MRR@3"].tolist() == pytest.approx([0, 1 / 2, math.nan, 1], nan_ok=True)
 
 
 UNEVEN = {"al": [*"xyzw"], "bo": ["z"], "eve": [*"xyz"]}
@@ -386,7 +393,7 @@ RELEVANT = {"al": ["x"], "bo": ["z"], "eve": ["x"]}
         ("without", (1 / 2 + 1) / 2),  # eve has no other relevant item
     ],
 )
-def test_overlap_says_what_such_a_pair_is(overlap, expected):
+def test_overlap_says_how_a_relevant_item_counts_that_is_excluded(overlap, expected):
     options = {"exclude": {"eve": ["x"]}, "overlap": overlap, "complete": True}
 
     assert value("MRR@2", READ_AGAIN, RELEVANT, **options) == expected
@@ -416,12 +423,6 @@ def test_values_of_excluded_pairs_are_not_read(exclude):
     assert "exclude: 2 pairs, not read: 'rating'\n" in str(result)
 
 
-def write(path, *lines):
-    """Write lines of text, and return the path."""
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 def test_runs_and_qrels_of_trec_are_lists_and_truth(tmp_path):
     run = write(tmp_path / "a.run", "al Q0 x 1 2.0 tag", "al Q0 y 2 1.0 tag")
     result = trm.evaluate_lists("MRR@2", run, target=write(tmp_path / "a.qrels", "al 0 y 1"))
@@ -447,15 +448,14 @@ def test_ids_of_text_files_are_what_is_written(lists, truth, expected, tmp_path)
     assert value("MRR@2", lists, truth, exclude=exclude, complete=True) == expected
 
 
-@pytest.mark.parametrize("column", ["user", "item"])
-@pytest.mark.parametrize("without_zeros", ["lists", "truth", "had"])
-def test_lost_zeros_are_refused(column, without_zeros, tmp_path):
-    """Ids that are 07 in one text file and 7 in another are an error that names both, not a miss."""
-    other = {"user": "item", "item": "user"}[column]
-    rows = {"lists": ["07,a", "10,a"], "truth": ["07,a", "10,a"], "had": ["07,b"]}
-    rows[without_zeros] = [row.lstrip("0") for row in rows[without_zeros]]
-    lists, truth, had = (write(tmp_path / f"{name}.csv", f"{column},{other}", *rows[name]) for name in rows)
-    with pytest.raises(ValueError, match=f"{column}.* 7, .*'07': leading zeros.*dtype=str"):
+@pytest.mark.parametrize("header", ["user,item", "item,user"])
+@pytest.mark.parametrize(
+    "rows", [("7,a", "07,a", "07,b"), ("07,a", "7,a", "07,b"), ("07,a", "07,a", "7,b")], ids=["lists", "truth", "had"]
+)
+def test_ids_that_lost_their_zeros_in_one_of_the_files_are_refused(rows, header, tmp_path):
+    names = "lists.csv", "truth.csv", "had.csv"
+    lists, truth, had = (write(tmp_path / name, header, row) for name, row in zip(names, rows, strict=True))
+    with pytest.raises(ValueError, match=rf"{header[:4]}.* 7, .*'07': leading zeros.*dtype=str"):
         trm.evaluate_lists("MRR@1", lists, target=truth, exclude=had, complete=True)
 
 
@@ -556,8 +556,7 @@ def test_bad_arguments_are_refused_with_the_cure(call, message):
         call()
 
 
-def test_batches_change_nothing(monkeypatch):
-    """Values do not depend on the number of users per batch, even if all lists of a batch are short."""
+def test_values_of_random_lists_do_not_depend_on_the_number_of_users_per_batch(monkeypatch):
     generator = torch.Generator().manual_seed(4)
     lists = {n: torch.randperm(50, generator=generator)[: 3 + n % 11].tolist() for n in range(60)}
     truth = {n: [n % 50, (n + 7) % 50] for n in range(60)}
@@ -660,28 +659,30 @@ def test_ids_beside_row_numbers_are_refused(target, lists, options, message):
         trm.evaluate_lists("HR@1", lists, target=target, complete=True, **options)
 
 
-def beside_rows(lists=TOP, target=TRUTH_OF_ROWS, exclude=None):
-    return trm.evaluate_lists("HR@1", lists, target=target, exclude=exclude)
-
-
-OF_TWO = torch.tensor([[0, 2], [3, 1]])
-
-
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("lists", "exclude", "message"),
     [
-        (lambda: beside_rows({-1: [2], 0: [3]}), ValueError, "the users of lists hold -1: row numbers are 0 or more"),
-        (lambda: beside_rows(exclude=torch.eye(2, 5) > 0), ValueError, "exclude has 2 users, target has 3: their rows"),
-        (lambda: beside_rows(exclude=torch.eye(3, 9) > 0), ValueError, "exclude has 9 items, target has 5: their rows"),
-        (lambda: beside_rows(target=torch.ones(3, 2).long()), TypeError, r"a matrix, .*from_padded\(ids, num_items\)"),
-        (lambda: beside_rows(target=torch.ones(3).long()), TypeError, r"a matrix, .*from_padded\(ids, num_items\)"),
-        (lambda: beside_rows(target=torch.tensor(1)), TypeError, r"a matrix, .*from_padded\(ids, num_items\)"),
-        (lambda: beside_rows((OF_TWO, [0, 1]), target=OF_TWO), TypeError, "is an edge_index or rows of items"),
+        ({-1: [2], 0: [3]}, None, "the users of lists hold -1: row numbers are 0 or more"),
+        (TOP, torch.eye(2, 5) > 0, "exclude has 2 users, target has 3: their rows"),
+        (TOP, torch.eye(3, 9) > 0, "exclude has 9 items, target has 5: their rows"),
     ],
+    ids=["user -1", "2 of 3 users", "9 of 5 items"],
 )
-def test_row_numbers_that_do_not_fit_are_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+def test_row_numbers_that_do_not_fit_the_target_are_refused(lists, exclude, message):
+    with pytest.raises(ValueError, match=message):
+        trm.evaluate_lists("HR@1", lists, target=TRUTH_OF_ROWS, exclude=exclude)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3,), ()], ids=str)
+def test_whole_numbers_in_another_shape_than_edges_are_no_ground_truth(shape):
+    with pytest.raises(TypeError, match=r"a matrix, .*from_padded\(ids, num_items\)"):
+        trm.evaluate_lists("HR@1", TOP, target=torch.ones(shape, dtype=torch.int64))
+
+
+def test_two_rows_beside_two_lists_could_be_edges_or_items():
+    two_by_two = torch.tensor([[0, 2], [3, 1]])
+    with pytest.raises(TypeError, match="is an edge_index or rows of items"):
+        trm.evaluate_lists("HR@1", (two_by_two, [0, 1]), target=two_by_two)
 
 
 SESSIONS = pd.DataFrame(
@@ -714,7 +715,7 @@ def test_rows_of_a_session_are_its_candidates(frame, columns, metric, expected):
 def test_sessions_without_a_label_have_no_value():
     result = of_sessions("MRR", keep_rows=True)
 
-    assert result.rows.values["MRR"].nan_to_num(-1).tolist() == [1 / 2, 1 / 2, -1]
+    assert result.rows.values["MRR"].tolist() == pytest.approx([1 / 2, 1 / 2, math.nan], nan_ok=True)
     assert (result.num_users, result.num_skipped) == (2, 1)
 
 
