@@ -17,47 +17,20 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 pytest.importorskip("yaml")
 
-LISTS = pd.DataFrame(
-    {
-        "user": ["al", "al", "bo", "bo"],
-        "item": ["x", "y", "z", "é"],
-        "rank": [1, 2, 1, 2],
-        "score": [0.9, 0.5, 0.7, 0.1],
-    }
-)
-TABLE = LISTS.to_csv(index=False)
+LISTS = pd.DataFrame({"user": ["al", "al", "bo", "bo"], "item": ["x", "y", "z", "é"], "rank": [1, 2, 1, 2]})
 FILES = {
-    "lists.csv": TABLE,
+    "lists.csv": LISTS.to_csv(index=False),  # x, y of al and z, é of bo
     "truth.csv": "user,item\nal,y\nbo,z\n",  # at the ranks 2 and 1
-    "other.csv": "uid,iid\nal,y\nbo,z\n",
+    "graded.csv": "user,item,stars\nal,y,0\nbo,z,2\n",
     "history.csv": "user,item\nal,x\n",
-    "other_history.csv": "uid,iid\nal,x\n",
     "both.csv": "user,item\nal,y\n",  # also in truth.csv
     "train.csv": "user,item\nal,x\nbo,x\neve,x\neve,w\n",
-    "twice.csv": "user,item\nal,x\nal,x\nal,y\n",
-    "graded.csv": "user,item,stars\nal,y,0\nbo,z,2\n",
-    "rated.csv": "user,item,rating\nal,y,0\nbo,z,1\nbo,z,3\n",
-    "swapped.csv": "user,item,rank\nal,x,2\nal,y,1\n",
-    "placed.csv": "user,item,place\nal,x,2\nal,y,1\n",
-    "sessions.csv": "session,item,score,clicked\ns,a,0.9,0\ns,b,0.2,1\n",
-    "repeats.csv": "session,item,score,clicked\ns,a,0.9,0\ns,b,0.2,1\ns,a,0.5,1\n",
-    "days.csv": "user,item,day\nal,x,1\nal,y,2\n",
-    "log.csv": "user,item,time\nal,y,2\nal,z,1\n",
+    "al.csv": "user,item,rank\nal,x,2\nal,y,1\n",  # bo has no list
     "al.qrels": "al 0 x 0\n",
-    "blank.csv": "\n\n",
-    "order.csv": TABLE.replace("é,2", "é,3"),
     "bars.xyz": "user|item\nal|x\n",
-    "steering.csv": TABLE.replace("item", "item\x1b[2J"),
+    "log.csv": "user,item,time\nal,y,2\nal,z,1\n",
     "two.yaml": "HR: {k: 1, validate_args: true}\nMRR: 2\n",
-    "many.yaml": "ndcg: [5, 10]\nMAP: {k: [1, 5], normalize: min}\nRPrecision:\nHR@3:\nPrecision@2: {normalize: min}\n",
-    "list.yaml": "- HR@1\n- NDCG: {k: 2}\n- NDCG: {k: 2, gain: exponential}\n",
-    "own.yaml": "MRR: {k: 2, relevant_from: 1}\nRecall: {k: 2, weighted: true}\n",
-    "whole.yaml": "NDCG:\n",
-    "name.yaml": "NDGC: [5]",
-    "cutoff.yaml": "NDCG: {k: five, gain: linear}",
-    "open.yaml": "NDCG: [5",
-    "empty.yaml": "",
-    "number.yaml": "1: 2",
+    "exponential.yaml": "NDCG: {k: 2, gain: exponential}\n",
 }
 
 
@@ -90,9 +63,6 @@ def rows_of(name):
 
 TRUTH = "evaluate lists.csv truth.csv --rank rank"
 EVALUATE = f"{TRUTH} -m HR@1 -m MRR@2"  # 1 / 2 and 3 / 4
-SESSIONS = "--user session --score score -m MRR"
-IN_ORDER = "evaluate lists.csv rated.csv -m HR@1 --in-order"
-OTHER_NAMES = "evaluate lists.csv other.csv --rank rank -m HR@1 --complete --history other_history.csv"
 
 
 def test_evaluate_prints_what_evaluate_lists_finds(run):
@@ -103,10 +73,10 @@ def test_evaluate_prints_what_evaluate_lists_finds(run):
 
 
 def test_markdown_is_followed_by_the_counts(run):
-    table = trm.evaluate_lists(["HR@1", "MRR@2"], "lists.csv", target="truth.csv").to_markdown()
-    counts = "2 users, 2 list entries with an item that the ground truth lacks (such as 'x'; it has such as 'y')"
+    table, counts = run(f"{EVALUATE} --markdown")[1].split("\n\n")
 
-    assert run(f"{EVALUATE} --markdown") == (0, f"{table}\n\n{counts}\n", "")
+    assert [row[:25] for row in table.splitlines()[2:]] == ["| HR     |   1 | 0.5000 |", "| MRR    |   2 | 0.7500 |"]
+    assert counts.startswith("2 users, 2 list entries with an item that the ground truth lacks (such as 'x';")
 
 
 def test_the_note_below_intervals_names_the_command_that_compares(run):
@@ -184,9 +154,9 @@ BEYOND = f"{TRUTH} --train truth.csv -m Gini@1 -m HR@2"
         (f"{BEYOND} --fail-over Gini@1=0.1", 1, "Gini@1 is 0.5, above 0.1\n"),
         # NaN, the value if no user has a relevant item, is below every limit
         ("evaluate lists.csv al.qrels --rank rank -m HR@1 --fail-under HR@1=0", 1, "HR@1 is nan, below 0\n"),
-        (f"{TRUTH} -c list.yaml --fail-under NDCG-exponential@2=0.1", 0, ""),
-        ("evaluate swapped.csv truth.csv -m HR@1 --fail-over num_unserved=1", 0, ""),  # bo has no list
-        ("evaluate swapped.csv truth.csv -m HR@1 --fail-over num_unserved=0", 1, "num_unserved is 1, above 0\n"),
+        (f"{TRUTH} -c exponential.yaml --fail-under NDCG-exponential@2=0.1", 0, ""),
+        ("evaluate al.csv truth.csv -m HR@1 --fail-over num_unserved=1", 0, ""),  # bo has no list
+        ("evaluate al.csv truth.csv -m HR@1 --fail-over num_unserved=0", 1, "num_unserved is 1, above 0\n"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:no row to average over")
@@ -238,20 +208,28 @@ def test_overlap_says_how_a_pair_of_both_counts(asked, overlap, expected, run):
     assert f"MRR@2  {expected}" in run(f"{OVERLAP} {asked} --overlap {overlap}")[1]
 
 
+TO_NEW = "evaluate lists.csv new.csv --rank rank -m HR@1"
+WITHOUT_NEW = "evaluate lists.csv truth.csv --rank rank -m HR@1 --complete --history new.csv"
+SESSIONS = "session,item,score,clicked\ns,a,0.9,0\ns,b,0.2,1\n"  # the click is at rank 2
+OF_SESSIONS = "evaluate new.csv --user session --score score -m MRR"
+
+
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("text", "words", "shown"),
     [
-        ("evaluate twice.csv truth.csv -m MRR@2 --first", "1 repeated list entry"),
-        ("evaluate lists.csv graded.csv --rank rank -m HR@1 --value stars", "1 user, 1 without a relevant item"),
-        ("evaluate swapped.csv truth.csv -m HR@1 --in-order", "HR@1  0.0000"),
-        (f"{IN_ORDER} --value rating --values-reduce max", "1 user"),
-        (f"{OTHER_NAMES} --truth-user uid --truth-item iid --history-user uid --history-item iid", "1.0000"),
-        ("audit log.csv --no-time", "2 events"),
-        (f"evaluate sessions.csv {SESSIONS} --label clicked", "MRR  0.5000"),
-        (f"evaluate repeats.csv {SESSIONS} --label clicked --first", "MRR  1.0000"),  # a, of which one row was clicked
+        ("user,item\nal,x\nal,x\nal,y\n", "evaluate new.csv truth.csv -m MRR@2 --first", "1 repeated list entry"),
+        ("user,item,rank\nal,x,2\nal,y,1\n", "evaluate new.csv truth.csv -m HR@1 --in-order", "HR@1  0.0000"),
+        ("user,item,stars\nal,y,0\nbo,z,2\n", f"{TO_NEW} --value stars", "1 user, 1 without a relevant item"),
+        ("user,item,stars\nbo,z,1\nbo,z,3\n", f"{TO_NEW} --value stars --values-reduce max", "1 user"),
+        ("uid,iid\nal,y\nbo,z\n", f"{TO_NEW} --truth-user uid --truth-item iid", "HR@1  0.5000"),
+        ("uid,iid\nal,x\n", f"{WITHOUT_NEW} --history-user uid --history-item iid", "HR@1  1.0000"),
+        ("user,item,time\nal,y,2\nal,z,1\n", "audit new.csv --no-time", "2 events"),
+        (SESSIONS, f"{OF_SESSIONS} --label clicked", "MRR  0.5000"),
+        (f"{SESSIONS}s,a,0.5,1\n", f"{OF_SESSIONS} --label clicked --first", "MRR  1.0000"),  # a, clicked once
     ],
 )
-def test_options_name_columns_or_say_that_there_are_none(words, shown, run):
+def test_options_name_columns_or_say_that_there_are_none(text, words, shown, run):
+    Path("new.csv").write_text(text)
     status, out, _ = run(words)
 
     assert status == 0
@@ -267,15 +245,18 @@ def test_names_of_lists_hold_for_truth_and_history(run):
 
 
 @pytest.mark.parametrize(
-    ("name", "labels"),
+    ("text", "labels"),
     [
-        ("many.yaml", ["NDCG@5", "NDCG@10", "MAP-min@1", "MAP-min@5", "RPrecision", "HR@3", "Precision-min@2"]),
-        ("list.yaml", ["HR@1", "NDCG@2", "NDCG-exponential@2"]),
+        ("ndcg: [5, 10]\nRPrecision:\nHR@3:\n", ["NDCG@5", "NDCG@10", "RPrecision", "HR@3"]),
+        ("MAP: {k: [1, 5], normalize: min}\nRecall@2: {normalize: min}", ["MAP-min@1", "MAP-min@5", "Recall-min@2"]),
+        ("- HR@1\n- NDCG: {k: 2}\n- NDCG: {k: 2, gain: exponential}\n", ["HR@1", "NDCG@2", "NDCG-exponential@2"]),
     ],
+    ids=["names", "options", "a list, where a name comes twice"],
 )
-def test_yaml_holds_names_with_cutoffs_options_both_or_neither(name, labels, folder):
-    """Or a list of these, where a name comes twice."""
-    assert [metric.label for metric in metrics_of(name)] == labels
+def test_yaml_holds_names_with_cutoffs_options_both_or_neither(text, labels, folder):
+    Path("new.yaml").write_text(text)
+
+    assert [metric.label for metric in metrics_of("new.yaml")] == labels
 
 
 def test_relevant_from_is_the_lowest_relevant_grade(run):
@@ -286,8 +267,9 @@ def test_relevant_from_is_the_lowest_relevant_grade(run):
 
 
 def test_entries_of_yaml_have_grades_of_their_own(run):
-    """MRR has the grade of its entry, and weighted Recall, which reads grades, has none."""
-    run("evaluate lists.csv graded.csv --rank rank --value stars -m HR@2 -c own.yaml --relevant-from 2 --json out.json")
+    """Weighted Recall, which reads grades, has none."""
+    Path("new.yaml").write_text("MRR: {k: 2, relevant_from: 1}\nRecall: {k: 2, weighted: true}\n")
+    run("evaluate lists.csv graded.csv --rank rank --value stars -m HR@2 -c new.yaml --relevant-from 2 --json out.json")
 
     assert [*rows_of("out.json")] == ["HR-from2@2", "MRR-from1@2", "Recall-weighted@2"]
 
@@ -498,31 +480,32 @@ def test_compare_of_lists_shows_commands_that_work_when_they_are_pasted(words, n
     assert len({*folder.rglob("*")} - before) == number
 
 
+BY_RANK = "evaluate new.csv truth.csv --rank rank -m HR@1"
+BAD_FILES = [  # text of new.csv, command, error
+    ("\n\n", "evaluate new.csv truth.csv -m HR@1", "error: new.csv is empty: it holds no rows"),
+    ("user,item\nal,x\nal,x\n", "evaluate new.csv truth.csv -m MRR@2", "duplicates='first' is --first"),
+    ("user,item,rank\nal,x,1\nal,y,3\n", BY_RANK, "new.csv, row 1 (line 3), column 'rank': user 'al'"),
+    ("user,it\x1b[2Jem,rank\nal,x,1\n", BY_RANK, r"it\x1b[2Jem"),  # would steer the terminal
+    ("uid,iid\nal,x\n", f"{EVALUATE} --history new.csv", "item= is --history-item or --item or --truth-item\n"),
+    ("user,item,stars\nal,y,0\n", "evaluate lists.csv new.csv -m HR@1", "value= is --no-value or --value\n"),
+    ("user,item,stars\nbo,z,1\nbo,z,3\n", f"{TO_NEW} --value stars", "values_reduce= is --values-reduce\n"),
+    (
+        "user,item,place\nal,x,1\n",
+        "evaluate new.csv truth.csv -m HR@1",
+        "--in-order, rank= is --rank, score= is --score\n",
+    ),
+    ("user,item,day\nal,x,1\n", "audit new.csv", "time= is --no-time or --time\n"),
+    (f"{SESSIONS}s,a,0.5,1\n", f"{OF_SESSIONS} --label clicked", "duplicates='first' is --first"),
+    (SESSIONS, OF_SESSIONS, "pass either TRUTH, a file of ground truth, or --label COLUMN"),
+    (SESSIONS, f"{OF_SESSIONS} --label clicked --history x", "cannot be combined with --label"),
+]
 BAD = [
     # files
     ("evaluate no.csv truth.csv -m HR@1", "error: there is no file no.csv\n"),
-    ("evaluate blank.csv truth.csv -m HR@1", "error: blank.csv is empty: it holds no rows"),
-    ("evaluate twice.csv truth.csv -m MRR@2", "duplicates='first' is --first"),
-    ("evaluate order.csv truth.csv --rank rank -m HR@1", "order.csv, row 3 (line 5), column 'rank': user 'bo'"),
     ("evaluate bars.xyz truth.csv -m HR@1", "delimiter= is --delimiter"),
-    (f"{EVALUATE} --history other_history.csv", "item= is --history-item or --item or --truth-item\n"),
-    ("evaluate steering.csv truth.csv -m HR@1 --rank rank", r"\x1b[2J"),  # would steer the terminal
-    # columns whose meaning was not given
-    ("evaluate lists.csv rated.csv -m HR@1", "value= is --no-value or --value\n"),
-    ("evaluate placed.csv truth.csv -m HR@1", "rank=None is --in-order, rank= is --rank, score= is --score\n"),
-    (f"{IN_ORDER} --value rating", "values_reduce= is --values-reduce\n"),
-    ("audit days.csv", "time= is --no-time or --time\n"),
-    (f"evaluate repeats.csv {SESSIONS} --label clicked", "duplicates='first' is --first"),
-    (f"evaluate sessions.csv {SESSIONS}", "pass either TRUTH, a file of ground truth, or --label COLUMN"),
-    (f"evaluate sessions.csv {SESSIONS} --label clicked --history x", "cannot be combined with --label"),
     # metrics and limits
     (TRUTH, "no metric is named: pass -m NDCG@10"),
     (f"{TRUTH} -m Coverage@1", "catalogue= is --train\n"),
-    (f"{TRUTH} -c whole.yaml", "NDCG reads the whole ranking, but the longest list of lists.csv holds 2 items"),
-    (f"{TRUTH} -c name.yaml", "name.yaml, NDGC: unknown metric 'NDGC'; did you mean 'NDCG'?"),
-    (f"{TRUTH} -c cutoff.yaml", "cutoff.yaml, NDCG: k must be whole numbers"),
-    (f"{TRUTH} -c empty.yaml", "empty.yaml must hold metrics by name"),
-    (f"{TRUTH} -c number.yaml", "a metric must be a name, got 1"),
     (f"{EVALUATE} --fail-under NDCG@1=0.1", "--fail-under names 'NDCG@1', which is not computed: HR@1, MRR@2"),
     (f"{BEYOND} --fail-under Gini@1=0.1", "lower values of Gini@1 are better, use --fail-over Gini@1=0.1"),
     (f"{BEYOND} --fail-over HR@2=0.1", "higher values of HR@2 are better, use --fail-under HR@2=0.1"),
@@ -544,30 +527,52 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), BAD)
-def test_bad_input_is_refused_with_2(words, message, run):
-    """The error is Python's, below which a line has the flags; it does not steer the terminal."""
+def refusal(run, words):
+    """Return the error of a command that exits with 2: one of Python's, below which a line has the flags."""
     status, out, error = run(words)
 
     assert (status, out, "\x1b" in error) == (2, "", False)
-    assert message in error
     assert all(line.startswith("in this command: ") for line in error.splitlines()[1:])
+    return error
+
+
+@pytest.mark.parametrize(("text", "words", "message"), BAD_FILES)
+def test_a_bad_file_is_refused_with_2(text, words, message, run):
+    Path("new.csv").write_text(text)
+
+    assert message in refusal(run, words)
+
+
+@pytest.mark.parametrize(("words", "message"), BAD)
+def test_bad_arguments_are_refused_with_2(words, message, run):
+    assert message in refusal(run, words)
 
 
 @pytest.mark.parametrize("words", [words for words, _ in BAD])
-def test_bad_input_writes_nothing(words, run, folder):
+def test_bad_arguments_write_nothing(words, run, folder):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     run(words)
 
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_yaml_that_is_not_valid_is_refused(run):
-    """The error shows on several lines where."""
-    status, _, error = run(f"{TRUTH} -c open.yaml")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("NDCG:\n", "NDCG reads the whole ranking, but the longest list of lists.csv holds 2 items"),
+        ("NDGC: [5]", "bad.yaml, NDGC: unknown metric 'NDGC'; did you mean 'NDCG'?"),
+        ("NDCG: {k: five, gain: linear}", "bad.yaml, NDCG: k must be whole numbers"),
+        ("NDCG: [5", "bad.yaml is not YAML"),
+        ("", "bad.yaml must hold metrics by name"),
+        ("1: 2", "a metric must be a name, got 1"),
+    ],
+)
+def test_bad_yaml_is_refused_with_2(text, message, run):
+    Path("bad.yaml").write_text(text)
+    status, _, error = run(f"{TRUTH} -c bad.yaml")
 
     assert status == 2
-    assert "open.yaml is not YAML" in error
+    assert message in error
 
 
 @pytest.mark.parametrize(
