@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
+from torch.utils.flop_counter import FlopCounterMode
 
 import torchrecmetrics as trm
 
@@ -75,6 +75,10 @@ DOORS = [of_collection, of_embeddings, of_lists, of_top_items]
 DOORS += [of_pyg, pytest.param(of_callbacks, marks=pytest.mark.filterwarnings("ignore:.*does not have many workers"))]
 
 
+def lists_of(values):
+    return {key: torch.as_tensor(value).tolist() for key, value in values.items()}
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_door_has_the_same_values_in_a_mode_as_outside(door, mode):
@@ -85,39 +89,24 @@ def test_a_door_has_the_same_values_in_a_mode_as_outside(door, mode):
     assert lists_of(inside) == lists_of(outside)
 
 
-def lists_of(values):
-    return {key: torch.as_tensor(value).tolist() for key, value in values.items()}
-
-
-class Products(TorchDispatchMode):
-    """Counts the scores that products of embeddings make."""
-
-    num_scores = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        """Call a function of torch."""
-        result = function(*args, **(kwargs or {}))
-        if (
-            function.name().startswith(("aten::mm", "aten::addmm"))
-            and WIDTH in args[-1 - ("addmm" in function.name())].shape
-        ):
-            self.num_scores += result.numel()
-        return result
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_products_of_an_evaluation_are_made_once(mode):
-    """40 users and 50 items have 2,000 scores, also where most rows are tied and a warning says so."""
-    with MODES[mode](), Products() as products, pytest.warns(UserWarning, match="shares its score"):
+def test_products_of_an_evaluation_are_made_once_where_a_warning_speaks_of_ties(mode):
+    """The warning reads the ranking."""
+    counter = FlopCounterMode(display=False)
+    with MODES[mode](), counter, pytest.warns(UserWarning, match="shares its score"):
         trm.evaluate(["HR", "NDCG"], torch.zeros_like(U), V, target=TRUTH, k=9)
 
-    assert products.num_scores == USERS * ITEMS
+    assert counter.get_total_flops() == USERS * ITEMS * WIDTH * 2  # a multiplication and an addition
 
 
-def test_a_function_is_called_once_for_each_user():
-    """The question about ties reads the ranking, and asks for no further scores."""
+def test_a_function_is_called_once_for_each_user_where_a_warning_speaks_of_ties():
     users = []
+
+    def equal_scores(ids):
+        users.extend(ids.tolist())
+        return torch.zeros(len(ids), ITEMS)
+
     with pytest.warns(UserWarning, match="shares its score"):
-        trm.evaluate("HR", lambda ids: users.extend(ids.tolist()) or SCORES[ids] * 0, target=TRUTH, k=9)
+        trm.evaluate("HR", equal_scores, target=TRUTH, k=9)
 
     assert sorted(users) == TRUTH.users.unique().tolist()

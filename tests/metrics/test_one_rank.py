@@ -43,7 +43,7 @@ def adjusted(function, rows):
     return None if expected == 1 else (value - expected) / (1 - expected)
 
 
-# each metric of rows: the equally likely ranks of the relevant item, and the number of candidates
+# each metric of rows, which are the equally likely ranks of the relevant item and the number of candidates
 EXPECTED = {
     trm.MeanRank: lambda rows: mean(mean(ranks) for ranks, _ in rows),
     trm.MedianRank: lambda rows: statistics.median(mean(ranks) for ranks, _ in rows),
@@ -54,48 +54,45 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("cls", RANK)
-@pytest.mark.parametrize("ties", ["expected", "realistic"])
-@settings(max_examples=examples(50), deadline=None)
-@given(rows=ranked_rows(), split=st.integers(0, 8))
-@pytest.mark.filterwarnings("ignore:no row to average over")
-def test_values_are_pykeens_definitions_in_exact_fractions_for_any_batches(cls, ties, rows, split):
-    """Adjusted metrics give rows with one candidate no weight."""
-    metric = cls(*cutoffs_of(cls.formula, 3)[0])
-    known = [ranks_and_candidates(row, ties) for row in rows]
-    batch_of = of_scores if ties == "expected" else of_ranks
-    for part in (slice(split), slice(split, None)):
-        batch_of(metric, rows[part], known[part])
-    expected = EXPECTED[cls](known)
-
-    assert metric.compute().item() == near(math.nan if expected is None else float(expected))
-
-
-def test_every_metric_of_the_rank_is_compared_with_fractions():
-    assert EXPECTED.keys() == {*RANK}, "add it to EXPECTED, as exact fractions of the ranks"
-
-
 def near(value):
     return pytest.approx(value, abs=1e-12, nan_ok=True)
 
 
-def ranks_and_candidates(row, ties):
-    """Return the equally likely ranks, or their mean, and the number of candidates."""
-    better, equal, worse = row
-    ranks = [better + place for place in range(1, equal + 1)]
-    return ranks if ties == "expected" else [mean(ranks)], better + equal + worse
+@pytest.mark.parametrize("cls", RANK)
+@settings(max_examples=examples(100), deadline=None)
+@given(rows=ranked_rows(), split=st.integers(0, 8))
+@pytest.mark.filterwarnings("ignore:no row to average over")
+def test_values_of_random_scores_are_pykeens_definitions_in_exact_fractions(cls, rows, split):
+    """Adjusted metrics give rows with one candidate no weight."""
+    ranks = [(range(better + 1, better + equal + 1), better + equal + worse) for better, equal, worse in rows]
+    scores = [[0.5] * equal + [1.0] * better + [0.0] * worse for better, equal, worse in rows]  # item 0 is relevant
+    metric = cls(*cutoffs_of(cls.formula, 3)[0])
+    for part in (scores[:split], scores[split:]):
+        metric.update(padded(part, -INF, torch.float32), torch.zeros(len(part), dtype=torch.int64))
+    expected = EXPECTED[cls](ranks)
+
+    assert metric.compute().item() == near(math.nan if expected is None else float(expected))
 
 
-def of_scores(metric, rows, known):
-    """Update with scores, of which the first is that of the relevant item."""
-    scores = [[0.5] * equal + [1.0] * better + [0.0] * worse for better, equal, worse in rows]
-    metric.update(padded(scores, -INF, torch.float32), torch.zeros(len(scores), dtype=torch.int64))
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (trm.MeanRank(), (1.5 + 4) / 2),
+        (trm.MedianRank(), (1.5 + 4) / 2),
+        (trm.AMR(), (1.5 + 4) / (2 + 3)),
+        (trm.AMRI(), ((1.5 - 2) + (4 - 3)) / ((1 - 2) + (1 - 3))),
+        (trm.AdjustedMRR(), ((1 / 1.5 - 11 / 18) + (1 / 4 - 137 / 300)) / ((1 - 11 / 18) + (1 - 137 / 300))),
+        (trm.AdjustedHitRate(3), ((1 - 1) + (0 - 3 / 5)) / ((1 - 1) + (1 - 3 / 5))),
+    ],
+    ids=lambda part: getattr(part, "label", ""),
+)
+def test_mean_ranks_1_5_of_3_and_4_of_5_have_the_value_worked_out_by_hand(metric, expected):
+    metric.update(trm.Ranks(torch.tensor([1.5, 4.0]), complete=True, num_ranked=torch.tensor([3, 5])))
+    assert metric.compute().item() == near(expected)
 
 
-def of_ranks(metric, rows, known):
-    """Update with mean ranks."""
-    ranks, candidates = [float(rank) for (rank,), _ in known], [number for _, number in known]
-    metric.update(trm.Ranks(torch.tensor(ranks), complete=True, num_ranked=torch.tensor(candidates, dtype=torch.int64)))
+def test_every_metric_of_the_rank_is_compared_with_fractions():
+    assert EXPECTED.keys() == {*RANK}, "add it to EXPECTED, as exact fractions of the ranks"
 
 
 def test_weights_and_groups_count_but_in_the_median():
@@ -112,7 +109,13 @@ def test_weights_and_groups_count_but_in_the_median():
         "MeanRank/tail": 2,
         "MedianRank": 2,
     }
-    assert metrics["MedianRank"].standard_error().isnan()
+
+
+def test_a_median_has_no_standard_error():
+    metric = trm.MedianRank()
+    metric.update(trm.Ranks(torch.tensor([1, 4, 2]), complete=True))
+
+    assert metric.standard_error().isnan()
 
 
 def test_a_lower_rank_is_better():
@@ -128,7 +131,7 @@ def test_rows_without_a_relevant_item_are_left_out():
 
 
 def test_rows_without_a_relevant_item_cannot_count_as_0():
-    """Which would be better than any rank."""
+    """0 would be better than any rank."""
     with pytest.raises(ValueError, match="empty_target_action must be one of 'skip', 'error', got 'neg'"):
         trm.MeanRank(empty_target_action="neg")
 
@@ -227,7 +230,14 @@ def test_infinite_ranks_are_kept_in_totals_groups_windows_and_rows(name, value):
 
     assert numbers(metrics.compute()) == {name: INF, f"{name}/far": INF, f"{name}/near": value, f"{name}/window": INF}
     assert metrics.rows.values[name].tolist() == [value, INF, value]
-    assert (metrics[name].num_unreachable, math.isnan(metrics[name].standard_error())) == (1, True)
+
+
+def test_a_mean_of_infinite_ranks_has_no_standard_error_and_counts_them():
+    metric = trm.MeanRank()
+    metric.update(GAPS[:3], TARGET[:3])
+
+    assert metric.standard_error().isnan()
+    assert metric.num_unreachable == 1
 
 
 def test_bounds_hold_the_value_of_a_row_whose_item_is_no_candidate():
