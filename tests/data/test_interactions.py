@@ -151,10 +151,12 @@ def test_bools_of_a_matrix_are_edges_without_values():
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
-def test_values_below_0_of_sparse_matrices_become_0_and_those_of_edges_stay(dtype):
+def test_values_below_0_of_a_sparse_matrix_become_0(dtype):
     matrix = sparse.csr_array(np.array([[-1, 1, 0], [2, 0, -3]], dtype=dtype))
-
     assert Interactions.from_scipy(matrix).values.tolist() == [0, 1, 2, 0]
+
+
+def test_values_below_0_of_edges_stay():
     assert of_edges(tensor([[0, 0], [0, 1]]), 1, 3, tensor([-1.0, 1.0])).values.tolist() == [-1, 1]
 
 

@@ -89,7 +89,7 @@ def by_row(lists, edges, weights):
 
 @pytest.mark.parametrize("max_relevant", [None, 30])
 @pytest.mark.parametrize("rows", [1, 4, 50])
-def test_labels_in_any_order_equal_a_loop_over_them(rows, max_relevant, generator):
+def test_random_labels_in_any_order_equal_a_loop_over_them(rows, max_relevant, generator):
     """A repeated item keeps its first rank and a repeated label its first weight, also in a clone of the collection."""
     metrics = ["NDCG", "Recall", "Precision", "MAP", "HR", trm.Recall(5, weighted=True, max_relevant=max_relevant)]
     options = {"k": [1, 5], "max_relevant": max_relevant}
@@ -103,6 +103,7 @@ def test_labels_in_any_order_equal_a_loop_over_them(rows, max_relevant, generato
 
 
 def test_with_max_relevant_an_update_reads_no_value():
+    """On "meta", where reading a value raises."""
     lists, labels = (torch.empty(shape, dtype=torch.int64, device="meta") for shape in ((6, 9), (2, 20)))
     collection = pyg.LinkPredCollection(["NDCG", trm.Recall(5, weighted=True, max_relevant=4)], k=9, max_relevant=4)
 
@@ -110,61 +111,55 @@ def test_with_max_relevant_an_update_reads_no_value():
 
 
 TWO_LISTS, THREE_LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
-WRONG_VALUES = {  # labels, weights, the error at once, and the error in compute
-    "item twice": ([[0, 1, 0], [4, 4, 4]], None, "row 0 holds item 4 more than once", "an item listed twice in target"),
-    "row": ([[0, 5], [4, 4]], None, r"is \[5, 4\], in a batch of 2 rows", "2 rows whose labels are not pairs of"),
-    "negative item": ([[0, 1], [4, -4]], None, r"is \[1, -4\]", "2 rows whose labels"),
-    "weight": ([[0, 0, 1], [4, 7, 2]], [1, math.nan, 1], r"infinite: row 0 is \[1\.0, nan\]", "a gain that is NaN"),
-    "too many": ([[0, 0, 0], [4, 7, 8]], None, "max_relevant: row 0 has 3 > 2", "1 row with more relevant items than"),
-}
-
-
-def wrong(name, **options):
-    """Return a collection, a wrong batch and the two errors."""
-    labels, weights, *said = WRONG_VALUES[name]
-    max_relevant = 2 if name == "too many" else None
-    collection = pyg.LinkPredCollection(["HR", "NDCG"], k=[1, 2], max_relevant=max_relevant, **options)
-    weights = None if weights is None else torch.tensor(weights)
-    return collection, (TWO_LISTS, torch.tensor(labels), weights), said
+WRONG_LABELS = [  # labels, weights, the error of update, and that of compute if checks are deferred
+    ([[0, 1, 0], [4, 4, 4]], None, "row 0 holds item 4 more than once", "an item listed twice in target"),
+    ([[0, 5], [4, 4]], None, r"is \[5, 4\], in a batch of 2 rows", "2 rows whose labels are not pairs of"),
+    ([[0, 1], [4, -4]], None, r"is \[1, -4\]", "2 rows whose labels"),
+    ([[0, 0, 1], [4, 7, 2]], torch.tensor([1, math.nan, 1]), r"row 0 is \[1\.0, nan\]", "a gain that is NaN"),
+    ([[0, 0, 0], [4, 7, 8]], None, "max_relevant: row 0 has 3 > 2", "1 row with more relevant items than"),
+]
 
 
 @pytest.mark.parametrize("call", ["update", "forward"])
-@pytest.mark.parametrize("name", WRONG_VALUES)
-def test_wrong_values_raise_and_change_nothing(name, call):
-    collection, batch, (at_once, _) = wrong(name)
+@pytest.mark.parametrize(("labels", "weights", "error"), [row[:3] for row in WRONG_LABELS])
+def test_wrong_labels_raise_and_change_nothing(labels, weights, error, call):
+    collection = pyg.LinkPredCollection(["HR", "NDCG"], k=[1, 2], max_relevant=2)
     before = snapshot(collection)
 
-    with pytest.raises(ValueError, match=at_once):
-        getattr(collection, call)(*batch)
+    with pytest.raises(ValueError, match=error):
+        getattr(collection, call)(TWO_LISTS, torch.tensor(labels), weights)
     assert same(snapshot(collection), before)
 
 
-@pytest.mark.parametrize("name", WRONG_VALUES)
-def test_unchecked_values_stay_in_range(name):
-    collection, batch, _ = wrong(name, validate_args=False)
-    collection.update(*batch)
-    collection.update(TWO_LISTS, THREE_LABELS[:, :1])
-
-    assert 0 <= collection.compute()["HR@2"] <= 1
-
-
-def errors_of_all(rank, world_size):
-    """Make every mistake on the last process alone, and return the error that each process raises."""
-    said = {}
-    for name in WRONG_VALUES:
-        collection, batch, (_, in_compute) = wrong(name, validate_args="deferred")
-        collection.update(TWO_LISTS, THREE_LABELS[:, :1])
-        if rank == world_size - 1:
-            collection.update(*batch)
-        with pytest.raises(ValueError, match=in_compute) as caught:
-            collection.compute()
-        said[name] = str(caught.value)
-    return said
+@pytest.mark.parametrize(
+    ("labels", "weights", "max_relevant", "recall"),
+    [
+        ([[0, 1, 0], [4, 4, 4]], None, None, (1 / 2 + 0 / 1) / 2),  # row 0 finds one of two labels, both item 4
+        ([[0, 5], [4, 4]], None, None, 1 / 1),  # there is no row 5
+        ([[0, 1], [4, -4]], None, None, 1 / 1),  # there is no item -4
+        ([[0, 0, 1], [4, 7, 2]], torch.tensor([1, math.nan, 1]), None, (1 / 1 + 1 / 1) / 2),
+        ([[0, 0, 0], [4, 7, 8]], None, 2, 1 / 2),  # the third label is one too many
+    ],
+)
+def test_unchecked_labels_that_are_wrong_do_not_count(labels, weights, max_relevant, recall):
+    collection = pyg.LinkPredCollection("Recall@2", max_relevant=max_relevant, validate_args=False)
+    assert collection(TWO_LISTS, torch.tensor(labels), weights) == {"Recall@2": recall}
 
 
-def test_wrong_values_raise_on_all_processes(processes):
-    first, second = processes.run(errors_of_all, 2)
-    assert first == second
+def deferred_error(rank, world_size, labels, weights):
+    """Add wrong labels on process 1 and right ones on process 0, and return the error of this process."""
+    collection = pyg.LinkPredCollection("NDCG@2", max_relevant=2, validate_args="deferred")
+    collection.update(TWO_LISTS, *((labels, weights) if rank == 1 else (THREE_LABELS,)))
+    with pytest.raises(ValueError, match="bad input since the last reset") as caught:
+        collection.compute()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("labels", "weights", "_", "error"), WRONG_LABELS)
+def test_labels_that_are_wrong_on_one_process_raise_on_both(labels, weights, _, error, processes):
+    errors = processes.run(deferred_error, 2, torch.tensor(labels), weights)
+
+    assert [error in text for text in errors] == [True, True]
 
 
 @pytest.mark.parametrize(("items", "value"), [([3, 5, 6, -1], 1 / 2), ([], 0)])
