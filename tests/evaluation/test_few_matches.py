@@ -21,14 +21,13 @@ LISTS = {"al": ["y", "x"], "bo": ["x", "v"], "kim": ["x"]}
 HISTORY = {"al": ["q"], "ida": ["v"]}
 
 
-def test_users_and_items_of_one_side_are_counted():
+def test_users_and_items_that_only_lists_or_only_the_truth_have_are_counted():
     counts = {"num_users": 3, "num_unserved": 1, "num_left_out": 1, "num_unlisted": 2, "num_unknown": 1}
 
     assert counted(LISTS, TARGET) == counts
 
 
-def test_excluded_pairs_are_counted():
-    """Beside the counts without a history."""
+def test_excluded_pairs_are_counted_beside_the_others():
     of_history = {"num_excluded": 2, "num_without_history": 2, "num_unmet": 1}
 
     assert counted(LISTS, TARGET, exclude=HISTORY) == counted(LISTS, TARGET) | of_history
@@ -187,7 +186,7 @@ def test_lists_of_other_users_are_a_warning():
     ],
     ids=str,
 )
-def test_lists_of_other_users_may_be_some_or_few(with_list, with_truth, hit_rate):
+def test_lists_of_other_users_are_no_warning_if_half_match_or_there_are_nine(with_list, with_truth, hit_rate):
     lists, target = ({user: ["x"] for user in users} for users in (with_list, with_truth))
 
     assert trm.evaluate_lists("HR@1", lists, target=target)["HR@1"] == hit_rate

@@ -222,8 +222,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("form", INPUTS)
 @pytest.mark.parametrize("target", [TARGET, GRADED], ids=["bool", "graded"])
-def test_a_function_may_return_any_input_that_takes_a_target(form, target):
-    """`evaluate` adds truth, exclusions and history."""
+def test_an_input_that_a_function_returns_gets_truth_exclusions_and_history(form, target):
     arguments = options(target, EXCLUDE, keep_rows=True, groups=trm.Groups(CODES, ["a", "b"]), batch_size=7)
     metrics = ["HR", "NDCG", "MRR", "Seen", "Coverage"]
     expected = trm.evaluate(metrics, scores_of, **arguments)

@@ -106,18 +106,16 @@ def test_datetimes_of_numpy_keep_their_unit(unit):
     assert parts([*times], times[1], times[0]) == [[2], [1], [0]]
 
 
-@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC"])
-@pytest.mark.parametrize("unit", ["ns", "us", "s"])
+@pytest.mark.parametrize("unit", ["ns", "s"])
 @pytest.mark.parametrize(
     "form",
     [pd.Series, pd.DatetimeIndex, lambda column: column.astype(object), list],
     ids=["column", "index", "objects", "list"],
 )
-def test_time_zones_of_pandas_are_brought_to_utc(form, unit, zone):
-    """A bound may be in another zone."""
+def test_times_of_pandas_are_cut_at_bounds_of_another_time_zone(form, unit):
     naive = pd.to_datetime(["2024-01-03", "2024-01-02", "2024-01-01"]).as_unit(unit)
-    times = form(pd.Series(naive.tz_localize(zone)))
-    bounds = pd.Timestamp("2024-01-02", tz=zone), pd.Timestamp("2024-01-03", tz=zone).tz_convert("Asia/Tokyo")
+    times = form(pd.Series(naive.tz_localize("Europe/Paris")))
+    bounds = pd.Timestamp("2024-01-02", tz="Europe/Paris"), pd.Timestamp("2024-01-03 08:00", tz="Asia/Tokyo")
 
     assert in_order(times) == [2, 1, 0]
     assert parts(times, *bounds) == [[2], [1], [0]]

@@ -425,19 +425,20 @@ def test_columns_with_numbers_for_names_go_by_text():
 
 @pytest.mark.parametrize("form", ["pandas", "pyarrow", "dict"])
 @pytest.mark.parametrize(
-    ("name", "missing", "message"),
+    ("column", "message"),
     [
-        ("user", None, r"column 'user' of frame holds a missing value: 1 of 4 rows, the first is row 2"),
-        ("item", None, r"column 'item' of frame holds (a missing value: 1 of 4 rows, .* row 2|.*rounds whole)"),
-        ("when", None, r"column 'when' of frame: 1 of 4 are missing, the first in row 2"),
-        ("stars", None, r"column 'stars' of frame (is missing|holds no number) in row 2"),
-        ("stars", math.nan, r"column 'stars' of frame (is missing|holds no number) in row 2"),
+        ({"user": ["al", None]}, r"column 'user' of frame holds a missing value: 1 of 2 rows, the first is row 1"),
+        ({"item": [7, None]}, r"column 'item' of frame holds a missing value: 1 of 2 rows, .* row 1"),
+        ({"when": [3, None]}, r"column 'when' of frame: 1 of 2 are missing, the first in row 1"),
+        ({"stars": [4.0, None]}, r"column 'stars' of frame (is missing|holds no number) in row 1"),
+        ({"stars": [4.0, math.nan]}, r"column 'stars' of frame (is missing|holds no number) in row 1"),
     ],
+    ids=["user", "item", "when", "stars", "NaN"],
 )
-def test_a_missing_entry_is_named_by_column_and_row(form, name, missing, message):
-    column = [*COLUMNS[name][:2], missing, COLUMNS[name][3]]
+def test_a_missing_entry_is_named_by_column_and_row(form, column, message):
+    frame = {"user": ["al", "bo"], "item": [7, 8], "when": [3, 1], "stars": [4.0, 2.5]} | column
     with pytest.raises(ValueError, match=message):
-        Log.from_frame(FORMS[form](COLUMNS | {name: column}), time="when", value="stars")
+        Log.from_frame(FORMS[form](frame), time="when", value="stars")
 
 
 def pair(user=(1,), item=(1,), **more):

@@ -94,9 +94,9 @@ COLUMNS = [
 ]
 
 
-@pytest.mark.parametrize(("column", "expected"), COLUMNS)
+@pytest.mark.parametrize(("column", "expected"), COLUMNS, ids=[type(column).__name__ for column, _ in COLUMNS])
 def test_ids_are_taken_from_any_column(column, expected):
-    """In their order and with their type, and categories by their values; `number` puts them in ascending order."""
+    """With their type and in their order, which `number` makes ascending."""
     vocabulary = Vocabulary(column)
 
     assert list(vocabulary) == expected
