@@ -94,7 +94,6 @@ def test_json_is_written_also_where_a_metric_misses_its_limit(run):
 
 
 def test_json_is_written_whole_or_not_at_all(run, folder, monkeypatch):
-    """No part of it is left, either."""
     Path("out.json").write_text("old")
     write = type(folder).write_text
 
@@ -110,7 +109,6 @@ def test_json_is_written_whole_or_not_at_all(run, folder, monkeypatch):
 
 
 def test_json_replaces_the_file_that_a_link_points_to(run, folder):
-    """And touches no other file."""
     (folder / "there").mkdir()
     (folder / "link.json").symlink_to(folder / "there" / "real.json")
     (folder / "link.json.part").write_text("mine")
@@ -136,7 +134,7 @@ def test_json_goes_to_a_device(run):
 
 
 def test_a_closed_stdout_is_no_error(run, monkeypatch):
-    """As after `>&-`: the file of results is written."""
+    """The shell closes it with `>&-`: the file of results is written."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", None)
         assert main([*EVALUATE.split(), "--json", "out.json"]) == 0
@@ -422,7 +420,6 @@ def three_runs(folder):
 )
 @pytest.mark.usefixtures("three_runs")
 def test_compare_with_strict_exits_with_1_where_a_run_may_be_worse_by_the_margin(words, status, error, run):
-    """In one sentence."""
     result = run(f"compare {words}")
 
     assert result[0] == status
@@ -619,7 +616,7 @@ def test_every_command_has_a_version(command, run):
 
 
 def test_a_bug_exits_with_2(run, monkeypatch):
-    """Not with 1, which means that a metric misses its limit."""
+    """An exit with 1 means that a metric misses its limit."""
     monkeypatch.setattr("torchrecmetrics.cli.evaluate_lists", lambda *_, **__: 1 / 0)
     status, _, error = run(EVALUATE)
 

@@ -132,7 +132,7 @@ def as_frame(lists):
     ids=["rows", "rows of a dict", "vocabularies", "vocabulary and dict", "dicts", "frames", "a tuple"],
 )
 def test_users_and_items_are_matched_by_row_or_id(a, b):
-    """Whatever the order of users and of rows."""
+    """Users and rows may come in any order."""
     assert trm.agreement(a, b, k=2)["Overlap@2"].item() == pytest.approx((1 / 2 + 1 + 0) / 3)
 
 

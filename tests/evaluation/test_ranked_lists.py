@@ -100,7 +100,7 @@ def with_scores(pairs, scores):
 @settings(max_examples=200, deadline=None)
 @given(pairs=PAIRS, scores=SCORES, ranked=RANKED)
 def test_the_highest_score_is_first_then_the_first_item(pairs, scores, ranked):
-    """And scores stay beside their items: equal ones are equal."""
+    """Scores stay beside their items: equal ones are equal."""
     rows = [row for row in with_scores(pairs, scores) if row[0] in ranked]
     assume(rows)
     result = lists_of([*rows, (9, 0, 1)], "score", ranked)
@@ -113,7 +113,6 @@ def test_the_highest_score_is_first_then_the_first_item(pairs, scores, ranked):
 @settings(max_examples=200, deadline=None)
 @given(pairs=st.lists(st.tuples(USERS, st.integers(0, 4)), min_size=1, max_size=12), scores=SCORES)
 def test_the_entry_that_repeats_an_item_is_the_second_in_the_order_of_the_list(pairs, scores):
-    """Wherever it is in the table."""
     rows = with_scores(pairs, scores)
     ordered = sorted(enumerate(rows), key=lambda entry: (entry[1][0], -entry[1][2], entry[1][1], entry[0]))
     seen, expected = set(), []

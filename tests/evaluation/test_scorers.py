@@ -66,7 +66,7 @@ def shared(rank, world_size, how, dtype):
     ("how", "dtype"), [("items", torch.float32), ("both", torch.float64), ("items", torch.bfloat16)]
 )
 def test_items_on_several_processes_have_the_results_of_one(processes, world_size, how, dtype):
-    """With uneven and empty shards, and ties across their borders."""
+    """Shards are uneven and empty, with ties across their borders."""
     users, items, bias, target, exclude = problem(dtype)
     values, *expected = results(trm.Embeddings(users, items, bias, allowed=ALLOWED), target, exclude)
 
@@ -119,7 +119,7 @@ def out_of_memory(rank, world_size):
 
 
 def test_all_processes_halve_the_batch_where_one_runs_out_of_memory(processes):
-    """And no row is counted twice."""
+    """No row is counted twice."""
     users, items, bias, target, exclude = problem()
     expected = near(trm.evaluate(NAMES, trm.Embeddings(users, items, bias), **options(target, exclude)))
     (result, sizes), other = processes.run(out_of_memory, 2)
@@ -193,7 +193,6 @@ def with_fault(rank, world_size, kind, on):
 @pytest.mark.parametrize("on", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", [*OF_OPTIONS, *OF_USERS, *OF_EMBEDDINGS])
 def test_a_fault_or_difference_of_one_process_is_raised_on_all(processes, kind, on):
-    """Before anything is counted."""
     expected = (OF_OPTIONS | OF_USERS | OF_EMBEDDINGS)[kind][0]
     messages = processes.run(with_fault, 2, kind, on)
 
@@ -314,7 +313,6 @@ def dies(rank, world_size, at):
 
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_a_process_that_dies_is_an_error_of_the_other(processes, at):
-    """Once the connection is lost, at the latest after the timeout of its group."""
     message, _ = processes.run(dies, 2, at, timeout=60)
 
     assert "onnection" in message

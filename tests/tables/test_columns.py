@@ -3,7 +3,6 @@
 import pytest
 
 from torchrecmetrics import Log, Table, evaluate_lists
-from torchrecmetrics.cli import main
 
 pytest.importorskip("pyarrow")
 
@@ -22,7 +21,7 @@ pytest.importorskip("pyarrow")
     ],
 )
 def test_csv_is_read_as_other_programs_write_it(text, tmp_path):
-    """The lists x, z of al and z, y of bo."""
+    """Each file holds the lists x, z of al and z, y of bo."""
     (tmp_path / "lists.csv").write_bytes(text)
     lists = Table(tmp_path / "lists.csv", rank=None)
 
@@ -102,17 +101,6 @@ def test_a_name_may_begin_with_a_blank(tmp_path):
 def test_a_name_with_a_blank_is_suggested(tmp_path):
     with pytest.raises(ValueError, match="has no column 'item' or 'item_id'; did you mean ' item'"):
         ids_of("user, item\nal,x\n", tmp_path)
-
-
-def test_the_command_compares_ids_of_files_as_text(tmp_path, monkeypatch, capsys):
-    """7 in the truth matches 7 in lists that also hold x."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "lists.csv").write_text("user,item\nal,x\nal,7\n")
-    (tmp_path / "truth.csv").write_text("user,item\nal,7\n")
-    (tmp_path / "history.csv").write_text("user,item\nal,x\n")
-
-    assert main(["evaluate", "lists.csv", "truth.csv", "--history", "history.csv", "--complete", "-m", "MRR@1"]) == 0
-    assert capsys.readouterr().out.startswith("MRR@1  1.0000")
 
 
 def test_a_missing_flag_is_not_false(tmp_path):

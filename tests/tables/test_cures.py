@@ -14,17 +14,17 @@ pytest.importorskip("pyarrow")
 
 
 def order(lists):
-    """MRR@2 of al's list, whose relevant item is y: 1 if the list is y, x, and 1 / 2 if it is x, y."""
+    """Return MRR@2 of al's list, whose relevant item is y: 1 if the list is y, x, and 1 / 2 if it is x, y."""
     return trm.evaluate_lists("MRR@2", lists, target={"al": ["y"]})["MRR@2"].item()
 
 
 def gain(target):
-    """DCG@1 of the list y of al: the gain of y."""
+    """Return DCG@1 of the list y of al: the gain of y."""
     return trm.evaluate_lists("DCG@1", {"al": ["y"]}, target=target)["DCG@1"].item()
 
 
 def last(events):
-    """The item of the last event of a user."""
+    """Return the item of the last event of a user."""
     test = Log.from_frame(events if isinstance(events, Table) else Table(events)).leave_last_out().test
     return test.item_ids[int(test.items[0])]
 

@@ -55,7 +55,6 @@ def test_cells_are_lists_or_sets_of_relevant_items(cells):
     ids=["lists", "arrays", "text"],
 )
 def test_a_user_with_an_empty_cell_has_no_relevant_item(truth):
-    """Which is what empty_target_action is about."""
     assert mrr({1: [10], 2: [12]}, truth, empty_target_action="neg") == (1 + 0) / 2
 
 
@@ -82,7 +81,7 @@ def test_pieces_of_text_are_whole_numbers_if_all_are(form, items, truth, expecte
 
 
 def test_decimals_are_scores():
-    """Such as Spark's and BigQuery's."""
+    """Spark and BigQuery write them."""
     scores = [Decimal("0.10"), Decimal("0.90")]
 
     assert mrr(pa.table({"user": [1, 1], "item": [9, 10], "score": scores}), {1: [10]}) == 1

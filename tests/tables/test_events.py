@@ -91,7 +91,6 @@ STAMPS = [pd.Timestamp("2024-01-01") + pd.Timedelta(n, unit="ns") for n in (2, 1
     ],
 )
 def test_times_are_ordered_and_cut_whatever_they_are_written_in(times, expected, bounds):
-    """As numbers, dates or text, beyond float64, int64 and nanoseconds, and across time zones."""
     assert in_order(times) == expected
     assert parts(times, *bounds) == [[item] for item in expected]
 

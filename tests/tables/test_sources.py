@@ -83,7 +83,6 @@ def test_the_tag_of_a_run_may_be_missing_or_hold_blanks(text, tmp_path):
 
 
 def test_parquet_is_read_as_pandas_wrote_it(tmp_path):
-    """With categories, several row groups and typed numbers."""
     frame = pd.DataFrame(EVENTS * 50, columns=HEADER).astype({"item": "category"})
     frame["when"] = pd.to_datetime(frame["when"], unit="D")
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=7)
@@ -150,7 +149,7 @@ def test_compressed_files_that_were_cut_are_refused(suffix, program, tmp_path):
 
 @pytest.mark.parametrize("kind", CONTENT)
 def test_pipes_are_read_once(kind):
-    """Such as /dev/fd/N of `<(...)` in a shell; the first bytes tell the format."""
+    """The first bytes tell the format of /dev/fd/N, which is `<(...)` in a shell."""
     reading, writing = os.pipe()
 
     def write():
@@ -342,7 +341,7 @@ def test_long_lines_are_read(tmp_path):
     ],
 )
 def test_two_columns_of_tokens_are_users_and_items(header, roles, tmp_path):
-    """In this order, unless their names say otherwise; others are asked about."""
+    """They come in this order, unless their names say otherwise; others are asked about."""
     (tmp_path / "x.inter").write_text(header + "\n1\t2\t3\n")
 
     assert Table(tmp_path / "x.inter").columns == roles
@@ -385,7 +384,6 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_log(form):
-    """With rows, repeats, times and values unchanged, and ids in ascending order."""
     log = Log.from_frame(FORMS[form](COLUMNS), time="when", value="stars")
 
     assert pairs_of(log) == list(zip(COLUMNS["user"], COLUMNS["item"], strict=True))

@@ -26,7 +26,7 @@ PAIRS = {"user_id": [1, 1], "item_id": [7, 8]}
     ],
 )
 def test_a_role_that_was_said_beats_one_that_was_found(columns, said, expected):
-    """Of a found rank and a found score the rank orders."""
+    """Where a rank and a score are found, the rank orders."""
     assert Table(PAIRS | columns, **said).columns == {"user": "user_id", "item": "item_id"} | expected
 
 
@@ -73,7 +73,7 @@ def test_every_entry_of_a_ground_truth_asks_for_the_rating(call, form):
     ],
 )
 def test_any_column_that_is_not_read_is_asked_about(columns, use, is_asked):
-    """Whatever it holds; one called time is no order and no relevance."""
+    """A column called time is no order and no relevance."""
     table = Table(pd.DataFrame(PAIRS | columns))
 
     assert bool(table.question(use)) == is_asked
@@ -117,7 +117,7 @@ VALUES = pd.DataFrame({"user": [1, 1], "item": ["a", "b"], "value": [1, -2]})
     ids=["frame", "log", "interactions", "dict"],
 )
 def test_values_below_0_are_not_relevant(target):
-    """In the list b, a the only hit has rank 2."""
+    """The only hit, a, has rank 2."""
     result = trm.evaluate_lists("NDCG@2", {1: ["b", "a"]}, target=target)
 
     assert result["NDCG@2"].item() == pytest.approx(1 / math.log2(3))
@@ -169,7 +169,6 @@ def test_cells_of_several_fields_are_refused_with_the_line_that_takes_one(form, 
     ],
 )
 def test_bad_columns_are_refused(call, message):
-    """With the call that says what they are."""
     with pytest.raises((TypeError, ValueError), match=message):
         call()
 

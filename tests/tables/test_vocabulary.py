@@ -31,7 +31,6 @@ TWO_OF_A_KIND = st.one_of(*(st.tuples(kind, kind) for kind in (SMALL, SIGNED, UN
 @settings(max_examples=examples(150), deadline=None)
 @given(column=IDS)
 def test_distinct_ids_are_numbered_in_ascending_order(column):
-    """Exactly, with NUL as well."""
     vocabulary, rows = Vocabulary.number(column)
     expected = sorted(set(column))
 
@@ -61,7 +60,7 @@ def test_a_union_appends_the_new_ids(columns):
 @settings(max_examples=examples(60), deadline=None)
 @given(column=IDS)
 def test_a_saved_vocabulary_loads_as_an_equal_one(column, tmp_path_factory):
-    """And `torch.load` reads its file with the default weights_only=True."""
+    """`torch.load` reads its file with the default weights_only=True."""
     path = tmp_path_factory.mktemp("vocabulary") / "ids.pt"
     vocabulary, _ = Vocabulary.number(column)
     vocabulary.save(path)
@@ -96,7 +95,7 @@ COLUMNS = [
 
 @pytest.mark.parametrize(("column", "expected"), COLUMNS, ids=[type(column).__name__ for column, _ in COLUMNS])
 def test_ids_are_taken_from_any_column(column, expected):
-    """With their type and in their order, which `number` makes ascending."""
+    """They keep their type and their order, which `number` makes ascending."""
     vocabulary = Vocabulary(column)
 
     assert list(vocabulary) == expected
@@ -132,7 +131,7 @@ def test_a_category_or_a_code_that_is_missing_is_a_missing_id(codes, words):
     ("asked", "rows"), [([21, None, 20, 0, 21], [3, -1, -1, 0, 3]), ([None, 1], [-1, -1])], ids=["some", "none"]
 )
 def test_few_ids_are_found_in_a_large_vocabulary(asked, rows, convert):
-    """Of 0, 7, 14, ..."""
+    """The vocabulary holds 0, 7, 14, ..."""
     vocabulary = Vocabulary([convert(7 * number) for number in range(100)])
     asked = [value if value is None else convert(value) for value in asked]
 
@@ -231,7 +230,6 @@ def test_files_of_something_else_are_refused(save, message, tmp_path):
 
 
 def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
-    """Such as on a full disk."""
     Vocabulary([1]).save(tmp_path / "ids")
 
     def half(_, file):
