@@ -368,11 +368,7 @@ NO_TARGET = {"target": None}
         (NO_TARGET, {}, "give either target, item row numbers, or target_codes"),
         ({"target_codes": BEAMS[:, 0]}, {}, "give either target, item row numbers, or target_codes"),
         (NO_TARGET | {"target_codes": BEAMS[0]}, {}, r"target_codes must be \[1, 2\], got \[2, 2\]"),
-        (
-            NO_TARGET | {"target_codes": BEAMS[:, 0], "exclude": BEAMS[0]},
-            {},
-            "exclude= needs target= .* names no items",
-        ),
+        (NO_TARGET | {"target_codes": BEAMS[:, 0], "exclude": BEAMS[0]}, {}, "exclude= needs target= .* no items"),
         ({"shared": "all"}, {}, "shared must be one of"),
         ({"prefix": 3}, {}, "prefix must be 1 to 2 levels, got 3"),
         ({}, {"padding_idx": 2}, r"padding_idx must be an item id in 0\.\.1, got 2"),

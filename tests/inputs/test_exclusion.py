@@ -85,6 +85,12 @@ class Case(NamedTuple):
         return "num_ranked", "unreachable", "tied" if self.depth is None else "items"
 
 
+def test_the_items_behind_an_excluded_one_move_up():
+    scores, target = tensor([[0.1, 0.9, 0.5]]), tensor([[2, 0]])
+
+    assert trm.Scores(scores, target, exclude=tensor([[1]])).ranking().ranks.tolist() == [[2 - 1, 3 - 1]]
+
+
 CASES = [  # each two settings occur together
     Case(graded=False, depth=None, padding_idx=None, overlap="keep"),
     Case(graded=False, depth=3, padding_idx=0, overlap="miss"),
@@ -158,7 +164,7 @@ def plain_facts(case, scores, excluded, names=()):
 @pytest.mark.parametrize("copies", [True, False], ids=["overwritten in a copy", "subtracted from counts"])
 @in_cases
 @of_forms(FORMS)
-def test_scores_rank_without_the_excluded_items(exclude, excluded, case, copies, ids_at_once, monkeypatch):
+def test_scores_rank_as_in_plain_python_with_every_exclude(exclude, excluded, case, copies, ids_at_once, monkeypatch):
     monkeypatch.setattr(scores_module.TargetCounter, "copies_pay", lambda *_: copies)
     ranking = ranking_of(case, trm.Scores(SCORES, TARGET, case.gains, exclude=exclude))
 
@@ -176,7 +182,7 @@ def test_rows_whose_relevant_items_are_excluded_are_bad_rows(exclude, excluded, 
 @pytest.mark.parametrize("borders", [(0, ITEMS), (0, 1, 1, 4, ITEMS)])
 @in_cases
 @of_forms([form for form in FORMS if form not in ("bool [B, I]", "masks", "all")])
-def test_pieces_of_columns_rank_as_whole_rows(exclude, excluded, case, borders, ids_at_once):
+def test_pieces_of_columns_rank_as_in_plain_python(exclude, excluded, case, borders, ids_at_once):
     """As on processes that hold shards of the items."""
     counter = ShardCounter(
         target=TARGET,
@@ -214,7 +220,7 @@ SCORES_OF_LISTS = [[9.0 - row.index(item) if item in row else -INF for item in r
 
 @in_cases_of_lists
 @of_forms(FORMS)
-def test_excluded_items_leave_lists_and_later_items_move_up(exclude, excluded, case, ids_at_once):
+def test_lists_rank_as_in_plain_python_with_every_exclude(exclude, excluded, case, ids_at_once):
     lists = trm.Lists(tensor(LISTS), TARGET, case.gains, exclude=exclude, complete=True)
 
     assert facts(case, lists.ranking(**case.options)) == plain_facts(case, SCORES_OF_LISTS, excluded)
@@ -277,9 +283,9 @@ def test_no_form_waits_for_the_device(call, form, rule, at_once, monkeypatch):
         META_CALLS[call](rule, META_FORMS[form])
 
 
-@pytest.mark.parametrize("mask", [torch.ones(5, dtype=torch.bool), torch.ones(1, 5, dtype=torch.bool)])
-def test_an_id_as_large_as_the_mask_is_long_is_not_excluded(mask):
-    lists = trm.Lists(tensor([[5, 1, 4]]), tensor([[5]]), exclude=mask, complete=True)
+@pytest.mark.parametrize("mask_of_items_0_to_4", [torch.ones(5).bool(), torch.ones(1, 5).bool()])
+def test_an_id_as_large_as_the_mask_is_long_is_not_excluded(mask_of_items_0_to_4):
+    lists = trm.Lists(tensor([[1, 4, 5]]), tensor([[5]]), exclude=mask_of_items_0_to_4, complete=True)
 
     assert lists.ranking().ranks.tolist() == [[1]]
 
@@ -315,17 +321,16 @@ def test_a_history_of_two_items_in_a_catalogue_of_two_is_taken():
     assert trm.HR(1, overlap="miss")(tensor([[0.0, 1.0]]), tensor([1]), exclude=tensor([[0, 0]])) == 1
 
 
-ITEM_1_IS_EXCLUDED = {"target": tensor([[0, 1]]), "gains": tensor([[1.0, -1.0]]), "exclude": tensor([[1]])}
-ITEM_1_IS_EXCLUDED["complete"] = True
+ITEM_1_OUT = {"target": tensor([[0, 1]]), "gains": tensor([[1, -1]]), "exclude": tensor([[1]]), "complete": True}
 THREE_OF_ONE_CODE, LAST_TWO_OF_ONE_CODE = trm.SemanticIds(tensor([[0]] * 3)), trm.SemanticIds(tensor([[1], [0], [0]]))
 DCG_OF_INPUTS = {
-    "equal scores": (trm.Lists(tensor([[1, 0]]), **ITEM_1_IS_EXCLUDED, scores=torch.zeros(1, 2)), 1),
+    "equal scores": (trm.Lists(tensor([[1, 0]]), **ITEM_1_OUT, scores=torch.zeros(1, 2)), 1),
     # items 0 and 2 are left, in either order
-    "tied items": (THREE_OF_ONE_CODE.beams(tensor([[[0]]]), **ITEM_1_IS_EXCLUDED), (1 + 1 / math.log2(3)) / 2),
-    "first items": (THREE_OF_ONE_CODE.beams(tensor([[[0]]]), **ITEM_1_IS_EXCLUDED, shared="first"), 1),
+    "tied items": (THREE_OF_ONE_CODE.beams(tensor([[[0]]]), **ITEM_1_OUT), (1 + 1 / math.log2(3)) / 2),
+    "first items": (THREE_OF_ONE_CODE.beams(tensor([[[0]]]), **ITEM_1_OUT, shared="first"), 1),
     # the code of items 1 and 2 stays before that of item 0
     "compared codes": (
-        LAST_TWO_OF_ONE_CODE.beams(tensor([[[0], [1]]]), **ITEM_1_IS_EXCLUDED, shared="code"),
+        LAST_TWO_OF_ONE_CODE.beams(tensor([[[0], [1]]]), **ITEM_1_OUT, shared="code"),
         1 / math.log2(3),
     ),
 }

@@ -138,10 +138,7 @@ FAULTS = {
     "gains": (lambda rank: {"gains": IDS + rank}, "processes differ in gains"),
     "weights": (lambda rank: {"update": {"weights": IDS + 1.0 + rank}}, "processes differ in weights"),
     "no target": (lambda rank: {"target": None if rank else TARGET}, "target must be a tensor, got NoneType"),
-    "threshold": (
-        lambda rank: {"metric": trm.HR(2, score_threshold=[None, 0.5][rank])},
-        "processes differ in score_threshold: [None, 0.5]",
-    ),
+    "threshold": (lambda rank: {"metric": trm.HR(2, score_threshold=0.5 * rank)}, "score_threshold: [0.0, 0.5]"),
     "mask": (lambda rank: {"exclude": torch.ones(4, 5 + 5 * rank).bool()}, "item ids [B, H], or bool [10], got"),
     "padding": (lambda rank: {"metric": trm.HR(2, padding_idx=10)}, "padding_idx must be an item id in 0..9, got 10"),
     "option": (lambda rank: {"update": {"depth": 3} if rank else {}}, "depth= is for ranks"),

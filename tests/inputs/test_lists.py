@@ -36,7 +36,7 @@ def test_excluded_ids_leave_their_list_and_later_items_move_up():
 @pytest.mark.parametrize("graded", [False, True])
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=batches(), overlap=st.sampled_from(["keep", "miss"]), depth=st.sampled_from([3, None]))
-def test_whole_lists_with_scores_have_the_values_of_these_scores(ties, graded, batch, overlap, depth):
+def test_random_whole_lists_with_scores_have_the_values_of_these_scores(ties, graded, batch, overlap, depth):
     scores, targets, gains, history, items = batch
     scores, target = tensor(scores).reshape(-1, items), padded(targets, -1, torch.int64)
     ordered, ids = scores.sort(dim=1, descending=True, stable=True)
@@ -95,16 +95,20 @@ def test_an_unchecked_nan_is_the_worst_score(item, rank):
     assert (ranking.ranks.tolist(), ranking.tied.tolist()) == ([[rank]], [False])
 
 
-@pytest.mark.parametrize("validate_args", [True, "deferred"])
-@pytest.mark.parametrize("read", [lambda ranking, k: trm.HR(k)(ranking), lambda ranking, k: ranking.hits(k)])
-def test_a_list_is_known_as_far_as_it_reaches(read, validate_args):
-    """A list of three items of which one is excluded is enough for k = 2."""
-    lists = trm.Lists(tensor([[4, 3, 9], [5, 8, 2]]), tensor([[9], [5]]), exclude=tensor([[3], [-1]]))
-    ranking = lists.ranking(validate_args=validate_args)
+THREE_ITEMS_WITHOUT_ITEM_3 = trm.Lists(tensor([[4, 3, 9]]), tensor([[9]]), exclude=tensor([[3]]))
 
-    assert read(ranking, 2).all()
+
+def test_a_list_of_three_items_of_which_one_is_excluded_is_enough_for_2():
+    assert trm.HR(2)(THREE_ITEMS_WITHOUT_ITEM_3) == 1
+
+
+@pytest.mark.parametrize("validate_args", [True, "deferred"])
+@pytest.mark.parametrize("read", [trm.HR(3), lambda ranking: ranking.hits(3)], ids=["metric", "hits"])
+def test_a_list_of_three_items_of_which_one_is_excluded_is_too_short_for_3(read, validate_args):
+    ranking = THREE_ITEMS_WITHOUT_ITEM_3.ranking(validate_args=validate_args)
+
     with pytest.raises(ValueError, match="with fewer than k known ranks"):
-        read(ranking, 3)
+        read(ranking)
 
 
 def test_the_padding_item_leaves_its_list_however_often_it_occurs():
@@ -114,6 +118,12 @@ def test_the_padding_item_leaves_its_list_however_often_it_occurs():
     assert ranking.ranks.tolist() == [[2], [INF], [3]]
     assert ranking.num_relevant.tolist() == [1, 0, 1]
     assert ranking.row_depth.tolist() == [2, 1, 3]
+
+
+def test_a_repeated_item_leaves_its_list_and_later_items_move_up():
+    ranking = trm.Lists(tensor([[4, 7, 4, 9]]), tensor([9]), duplicates="first").ranking()
+
+    assert (ranking.ranks.tolist(), ranking.num_repeated.tolist()) == ([[3]], [1])
 
 
 @st.composite
@@ -128,7 +138,7 @@ def lists_with_repeats(draw):
 @pytest.mark.parametrize("padding_idx", [None, 0])
 @settings(max_examples=examples(100), deadline=None)
 @given(row=lists_with_repeats())
-def test_lists_with_repeats_rank_as_if_walked_item_by_item(padding_idx, validate_args, row):
+def test_random_lists_with_repeats_rank_as_if_walked_item_by_item(padding_idx, validate_args, row):
     items, target, exclude = row
     walked = []
     for item in items:
@@ -146,8 +156,8 @@ def test_lists_with_repeats_rank_as_if_walked_item_by_item(padding_idx, validate
 
 SCORES = tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
 DENSE = tensor([[True, False, False, True], [False, True, False, False]])
-BATCH = {"item_ids": tensor([[0, 1, 2], [2, 1, 0]]), "target": tensor([[2, 0], [1, -1]])}
-SELECTED = trm.Interactions.from_padded(BATCH["target"], 3).select([0, 1])  # ascending, not best first
+TWO_LISTS = {"item_ids": tensor([[0, 1, 2], [2, 1, 0]]), "target": tensor([[2, 0], [1, -1]])}
+SELECTED = trm.Interactions.from_padded(TWO_LISTS["target"], 3).select([0, 1])  # ascending, not best first
 ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
 
 
@@ -164,11 +174,7 @@ ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
         ({"target": DENSE.to("meta")}, ValueError, "target is on meta"),
         ({"target": DENSE.float() - 1}, ValueError, "2 of 2 rows with a label below 0"),
         ({"target": DENSE, "gains": DENSE}, ValueError, "gains= is for id targets"),
-        (
-            {"target": DENSE, "item_ids": tensor([[1, 2, 3], [2, 3, 4]])},
-            ValueError,
-            "1 of 2 .*: row 1 has 4 of 4 items",
-        ),
+        ({"target": DENSE, "item_ids": tensor([[1, 2, 3], [2, 3, 4]])}, ValueError, "1 of 2 .*: row 1 has 4 of 4"),
         ({"target": DENSE.byte()}, TypeError, r"ids are target.long\(\), a mask is target.bool\(\)"),
         ({"target": DENSE.long()}, ValueError, r"looks like a 0/1 matrix: pass target.bool\(\)"),
         ({"exclude": tensor([[2], [5]])}, ValueError, "1 of 2 rows with a target that is also excluded"),
@@ -180,7 +186,7 @@ ONE_LIST = {"item_ids": tensor([[4, 2, 7]]), "target": tensor([7])}
 )
 def test_bad_lists_are_refused(change, error, message):
     with pytest.raises(error, match=message):
-        trm.Lists(**BATCH | change).ranking()
+        trm.Lists(**TWO_LISTS | change).ranking()
 
 
 GRADES = tensor([[0.0, 2, 0, 0, 3], [0, 0, 1, 0, 0]])
