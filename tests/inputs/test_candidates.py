@@ -33,7 +33,7 @@ def values(batch, **options):
     ties=st.sampled_from(["expected", "realistic", "optimistic", "pessimistic"]),
 )
 @pytest.mark.filterwarnings("ignore:no row to average over")
-def test_candidates_have_the_bits_of_full_scores(seed, shared, padding_idx, width, overlap, ties):
+def test_random_candidates_have_the_bits_of_full_scores(seed, shared, padding_idx, width, overlap, ties):
     """Also repeated and padded candidates, and targets and excluded items that are no candidates."""
     generator = torch.Generator().manual_seed(seed)
     items = torch.randint(-2, ITEMS, (width,) if shared else (5, width), generator=generator)
@@ -61,18 +61,15 @@ def test_a_repeated_item_competes_once():
     assert (ranking.ranks.tolist(), ranking.num_repeated.tolist()) == ([[2], [1]], [1, 0])
 
 
-ITEM_6_IS_MISSING = torch.rand(2, 3), tensor([0, 6])
+def test_a_target_that_is_no_candidate_is_a_miss_and_unreachable():
+    metric, scores, target = trm.MRR(), tensor([[0.9, 0.5], [0.9, 0.5]]), tensor([1, 6])
+    metric.update(trm.Candidates(scores, target, items=tensor([[0, 1], [4, 5]])))
 
-
-def test_a_target_that_is_no_candidate_cannot_be_found():
-    metric = trm.MRR()
-    metric.update(trm.Candidates(*ITEM_6_IS_MISSING, items=tensor([[0, -1, -1], [4, 5, 7]])))
-
-    assert (metric.compute(), metric.num_unreachable) == ((1 + 0) / 2, 1)
+    assert (metric.compute(), metric.num_unreachable) == ((1 / 2 + 0) / 2, 1)
 
 
 def test_a_target_that_is_no_candidate_is_refused_on_demand():
-    candidates = trm.Candidates(*ITEM_6_IS_MISSING, items=torch.arange(3), missing="error")
+    candidates = trm.Candidates(torch.rand(2, 3), tensor([0, 6]), items=torch.arange(3), missing="error")
 
     with pytest.raises(ValueError, match=r"1 of 2 rows with a target that is not a candidate .*: row 1 has \[6\]"):
         candidates.ranking()

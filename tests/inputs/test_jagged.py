@@ -61,7 +61,7 @@ def facts(ranking):
 @pytest.mark.parametrize("names", [["target"], ["target", "gains"], ["target", "gains", "exclude"]])
 @settings(max_examples=examples(20), deadline=None)
 @given(batch=ragged(), padding_idx=st.sampled_from([None, 0]))
-def test_jagged_rows_rank_as_padded_ones(form, names, batch, padding_idx):
+def test_random_jagged_rows_rank_as_the_same_rows_padded(form, names, batch, padding_idx):
     """(test_exclusion.py excludes jagged items of all inputs, also a few rows at a time.)"""
     as_jagged = {name: FORMS[form](*flat(rows, dtype)) for name, (rows, _, dtype) in batch.items()}
     as_padded = {name: padded(*column) for name, column in batch.items()}
@@ -119,19 +119,19 @@ CALLS = {
     "exclude of Scores": lambda rows, **options: rank_scores(SCORES, IDS, exclude=rows, overlap="miss", **options),
     "item_ids of Lists": lambda rows, **options: rank_lists(rows, IDS, complete=True, **options),
 }
-BAD_OFFSETS = [
-    (trm.Jagged(VALUES, tensor([1, 2, 2, 3])), "row 0 is 1 to 2 of 3 values"),
-    (trm.Jagged(VALUES, tensor([0, 3, 2, 3])), "row 1 is 3 to 2 of 3 values"),
-    (trm.Jagged(VALUES, tensor([0, -1, 2, 3])), "row 0 is 0 to -1 of 3 values"),
-    (trm.Jagged(VALUES, tensor([0, 2, 2, 2])), "row 2 is 2 to 2 of 3 values"),
-    (trm.Jagged(VALUES, tensor([0, 2, 2, 9])), "row 2 is 2 to 9 of 3 values"),
-    (trm.Jagged(VALUES, OFFSETS, 1), "row 0 is 0 to 2 of 3 values, max_length=1"),
+BAD_OFFSETS = [  # with the words of the message, and the bad rows
+    (trm.Jagged(VALUES, tensor([1, 2, 2, 3])), "row 0 is 1 to 2 of 3 values", [0]),
+    (trm.Jagged(VALUES, tensor([0, 3, 2, 3])), "row 1 is 3 to 2 of 3 values", [1]),
+    (trm.Jagged(VALUES, tensor([0, -1, 2, 3])), "row 0 is 0 to -1 of 3 values", [0, 1]),
+    (trm.Jagged(VALUES, tensor([0, 2, 2, 2])), "row 2 is 2 to 2 of 3 values", [2]),
+    (trm.Jagged(VALUES, tensor([0, 2, 2, 9])), "row 2 is 2 to 9 of 3 values", [2]),
+    (trm.Jagged(VALUES, OFFSETS, 1), "row 0 is 0 to 2 of 3 values, max_length=1", [0]),
 ]
 of_calls = pytest.mark.parametrize("argument", CALLS)
 
 
 @of_calls
-@pytest.mark.parametrize(("rows", "detail"), BAD_OFFSETS)
+@pytest.mark.parametrize(("rows", "detail"), [case[:2] for case in BAD_OFFSETS])
 def test_invalid_offsets_are_refused(rows, detail, argument):
     message = rf"rows? with invalid offsets \(they must start at 0.*\): {argument.split()[0]}'s {detail}"
 
@@ -140,20 +140,21 @@ def test_invalid_offsets_are_refused(rows, detail, argument):
 
 
 @of_calls
-@pytest.mark.parametrize("rows", [rows for rows, _ in BAD_OFFSETS])
-def test_invalid_offsets_are_counted_once_a_row_where_they_cannot_raise(rows, argument):
+@pytest.mark.parametrize(("rows", "bad_rows"), [(rows, bad_rows) for rows, _, bad_rows in BAD_OFFSETS])
+def test_invalid_offsets_are_counted_once_a_row_where_they_cannot_raise(rows, bad_rows, argument):
     ranking = CALLS[argument](rows, validate_args="deferred")
 
-    assert ranking.rows.violations.sum() == (~ranking.rows.valid).sum() > 0
+    assert (~ranking.rows.valid).nonzero()[:, 0].tolist() == bad_rows
+    assert ranking.rows.violations.sum() == len(bad_rows)
 
 
 @of_calls
-@pytest.mark.parametrize("rows", [rows for rows, _ in BAD_OFFSETS])
+@pytest.mark.parametrize("rows", [rows for rows, *_ in BAD_OFFSETS])
 def test_unchecked_invalid_offsets_index_nothing_outside(rows, argument):
     assert len(CALLS[argument](rows, validate_args=False)) == 3
 
 
-@pytest.mark.parametrize(("rows", "detail"), BAD_OFFSETS)
+@pytest.mark.parametrize(("rows", "detail"), [case[:2] for case in BAD_OFFSETS])
 def test_interactions_and_histories_refuse_invalid_offsets(rows, detail):
     with pytest.raises(ValueError, match=f"matrix's {detail}"):
         trm.Interactions.from_jagged(rows, num_items=4)
@@ -365,7 +366,7 @@ def test_no_tensor_is_as_large_as_all_pasts_side_by_side(padding_idx, overlap, m
     with Largest() as largest:
         metrics.update(scores, items, exclude=trm.prefix_history(items, tensor([0, 400])))
 
-    assert largest.entries <= scores.numel() < 400 * 400 / 10
+    assert largest.entries <= 400 * 30  # those of scores; the pasts side by side have 400 * 400
 
 
 @pytest.mark.parametrize("form", ["pair", "Jagged", "nested"])
