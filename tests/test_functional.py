@@ -13,6 +13,17 @@ WITHOUT_K = ("auroc", "r_precision")
 WITH_K = sorted(set(functional.__all__) - set(WITHOUT_K))
 
 
+TWO_OF_DEPTH_5 = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
+
+
+def test_a_list_of_cutoffs_gives_a_row_for_each_in_its_order():
+    assert functional.recall(TWO_OF_DEPTH_5, [5, 1, 3]).tolist() == [[2 / 2], [1 / 2], [1 / 2]]
+
+
+def test_cutoffs_may_be_a_range():
+    assert functional.precision(TWO_OF_DEPTH_5, range(2, 4)).tolist() == [[1 / 2], [1 / 3]]
+
+
 def many_ranks():
     """Return so many ranks that they are searched, not compared."""
     generator = torch.Generator().manual_seed(1)
@@ -38,14 +49,12 @@ WITH_OPTIONS = [pytest.param(name, opts, id=f"{name} {opts}") for name in WITH_K
 
 @pytest.mark.parametrize("kind", [*INPUTS, "many ranks"])
 @pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
-def test_several_cutoffs_give_a_row_for_each(kind, name, options):
-    """[K, B], in the order of the list."""
+def test_values_at_several_cutoffs_equal_those_at_each_alone_on_random_rows(kind, name, options):
     function, batch = getattr(functional, name), (INPUTS | {"many ranks": many_ranks})[kind]()
+    values = function(batch.ranking(), CUTOFFS, **options)
     expected = torch.stack([function(batch.ranking(), k, **options) for k in CUTOFFS])
 
-    torch.testing.assert_close(
-        function(batch.ranking(), CUTOFFS, **options), expected, rtol=1e-14, atol=0, equal_nan=True
-    )
+    torch.testing.assert_close(values, expected, rtol=1e-14, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", INPUTS)
@@ -76,15 +85,8 @@ def test_a_ranking_that_was_read_before_gives_the_values_of_a_fresh_one(kind):
     ],
 )
 def test_each_cutoff_of_a_list_is_checked(name, cutoffs, error, message):
-    ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
-
     with pytest.raises(error, match=message):
-        getattr(functional, name)(ranking, cutoffs)
-
-
-def test_cutoffs_may_be_a_range():
-    ranking = trm.Ranks(torch.tensor([[1, 5]]), depth=5).ranking()
-    assert functional.precision(ranking, range(2, 4)).tolist() == [[1 / 2], [1 / 3]]
+        getattr(functional, name)(TWO_OF_DEPTH_5, cutoffs)
 
 
 @pytest.mark.parametrize("scores", [torch.zeros(1, 3), None], ids=["scores", "None"])
@@ -116,15 +118,14 @@ def test_formulas_are_nan_in_rows_without_a_relevant_item_alone(name, cutoff, ta
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("k", [10, (3, 10)])
 def test_functions_compile_as_a_whole_graph(name, kind, k):
-    """In a first and a second call, on every kind of ranking."""
     function, ranking = getattr(functional, name), INPUTS[kind]().ranking()
     cutoff = () if name in WITHOUT_K else (k,)
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, backend="eager")
-    first, second = (compiled(ranking, *cutoff).nan_to_num(-1) for _ in range(2))
+    expected = function(ranking, *cutoff)
+    first, second = (compiled(ranking, *cutoff) for _ in range(2))
 
-    assert torch.equal(first, function(ranking, *cutoff).nan_to_num(-1))
-    assert torch.equal(second, first)
+    torch.testing.assert_close([first, second], [expected, expected], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.nightly

@@ -72,6 +72,9 @@ def test_a_formula_that_reads_a_value_fails_on_the_device_without_values():
 WRONG_TIES = {
     "hit at the mean rank": lambda ranking, k: (ranking.ranks <= k).any(1).double(),
     "hit by a threshold": lambda ranking, k: (ranking.num_hits(k) >= 1).double(),
+    "hit as if equal scores had independent ranks": lambda ranking, k: (
+        1 - (1 - ranking.num_hits(k) / ranking.num_relevant) ** ranking.num_relevant  # right for one relevant item
+    ),
     "square of the hits": lambda ranking, k: ranking.num_hits(k) ** 2 / k**2,
 }
 
