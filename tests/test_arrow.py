@@ -153,9 +153,9 @@ def test_a_tally_has_the_public_schema():
 @pytest.mark.parametrize("limit", ["_MAX_CELLS", "_ROWS_AT_ONCE"])
 def test_rows_that_are_read_in_batches_of_one_are_all_counted(monkeypatch, limit):
     monkeypatch.setattr(arrow, limit, 1)
-    table = pa.table({"item_ids": [[1, 2], [3, 4, 5], [6, 7]], "target": [[2], [3], [8]]})
+    table = pa.table({"item_ids": [[1, 2], [3, 4, 5], [6, 7]], "target": [[2], [3], [6]]})
 
-    assert numbers(evaluated(table, "MRR", 2)) == {"MRR@2": (1 / 2 + 1 / 1 + 0) / 3}
+    assert numbers(evaluated(table, "MRR", 2)) == {"MRR@2": pytest.approx((1 / 2 + 1 / 1 + 1 / 1) / 3)}
 
 
 NAMES, K = ["HR", "NDCG", "MRR", "Precision", "Recall", "MAP"], [1, 3, 6]
