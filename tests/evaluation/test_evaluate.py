@@ -66,15 +66,17 @@ def test_random_graphs_have_the_values_of_the_whole_matrix(data, users, items, b
     assert numbers(result) == pytest.approx(numbers(collection.compute()), abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("batch_size", [None, 1])
-def test_embeddings_of_any_dtype_score_in_float32_at_least_under_autocast(batch_size, dtype, device):
-    users, items, train, test = world(integer=False, dtype=dtype)
-    options = {"target": test.to(device), "exclude": train.to(device), "k": [5, 10], "batch_size": batch_size}
+@pytest.mark.parametrize(
+    ("dtype", "large"), [(torch.bfloat16, 256), (torch.float16, 2048), (torch.float32, 256), (torch.float64, 2**24)]
+)
+def test_scores_are_not_rounded_to_the_dtype_of_embeddings_or_autocast(dtype, large, device):
+    """bfloat16 rounds 256 + 1 to 256, float16 2048 + 1 to 2048, and float32 2^24 + 1 to 2^24: items would be tied."""
+    items = torch.tensor([[large, 0], [large, 1]], dtype=dtype, device=device)
+    target = Interactions.from_columns([0], [1], num_items=2).to(device)
     with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16):
-        result = trm.evaluate(NAMES, users.to(device), items.to(device), **options)
+        result = trm.evaluate("MRR", torch.ones_like(items[:1]), items, target=target)
 
-    assert numbers(result) == by_hand(users.double() @ items.double().T, train, test)
+    assert result["MRR"] == 1
 
 
 @pytest.mark.parametrize(
@@ -166,12 +168,12 @@ def test_users_without_ground_truth_have_the_precision_and_recall_of_surprise(al
 @pytest.mark.parametrize("form", ["embeddings", "function"])
 def test_all_is_moved_to_a_named_device(form, device):
     """With `device="cuda"` everything is moved to the current GPU, and a function is asked there."""
-    scores = (U @ V.T).to(device)
-    scored = {"embeddings": (U, V), "function": (lambda ids: scores[ids],)}[form]
-    result = trm.evaluate(NAMES, *scored, target=TEST, exclude=TRAIN, k=[5, 10], device=device.type)
+    scores = torch.eye(2, device=device)
+    scored = {"embeddings": (torch.eye(2), torch.eye(2)), "function": (lambda ids: scores[ids],)}[form]
+    options = {"exclude": Interactions.from_columns([0], [1], num_users=2, num_items=2), "device": device.type}
 
-    assert numbers(result) == by_hand(U @ V.T)
-    assert trm.recommend(*scored, k=3, exclude=TRAIN, device=device.type).ids.device == scores.device
+    assert trm.evaluate("HR@1", *scored, target=torch.eye(2) > 0, **options)["HR@1"] == 1
+    assert trm.recommend(*scored, k=1, **options).ids.device == scores.device
 
 
 class Model(torch.nn.Module):
@@ -242,7 +244,7 @@ def test_user_ids_select_the_users_that_are_evaluated():
     assert result["MRR"].item() == pytest.approx((1 / 3 + 1) / 2)
 
 
-def test_a_pair_of_target_and_exclude_of_a_user_who_is_not_evaluated_is_no_error():
+def test_overlap_of_a_user_who_is_not_evaluated_is_no_error():
     both = Interactions.from_columns([1], [1], num_users=3, num_items=3)
 
     assert trm.evaluate("HR@1", *THREE_ITEMS, target=torch.eye(3) > 0, exclude=both, user_ids=[0])["HR@1"] == 1
@@ -271,7 +273,7 @@ def test_a_pair_with_the_value_0_may_be_excluded():
     ids=["alone", "in a tuple"],
 )
 def test_edges_have_the_sizes_of_the_embeddings(exclude, expected):
-    """User 0 has item 2; the other users and items have no edge."""
+    """User 0 has item 2, of the ranking 0, 1, 2; other users and items have no edge in the target."""
     assert trm.evaluate("MRR", *THREE_ITEMS, target=torch.tensor([[0], [2]]), exclude=exclude)["MRR"] == expected
 
 
@@ -496,10 +498,12 @@ def test_factors_may_be_arrays(wrap):
 
 
 def evaluate(users=U, items=V, **changed):
+    """Evaluate the 40 users and 60 items of `world`, with some arguments changed."""
     return trm.evaluate("HR@5", users, items, **{"target": TEST, "exclude": TRAIN, **changed})
 
 
 def of_edges(users=None, items=None, exclude=None, **changed):
+    """Evaluate three users and three items whose ground truth is an edge_index."""
     embeddings = (torch.eye(3), torch.eye(3)) if users is None else (users, items)
     return evaluate(*embeddings, exclude=exclude, **{"target": EDGES, **changed})
 
@@ -517,6 +521,7 @@ NAN_OF_7 = U.where(torch.arange(USERS)[:, None] != 7, math.nan)
 BEHIND = torch.tensor([[0, 1], [3, 4]])
 THREE_OF_6 = torch.eye(3, 6), torch.eye(6)
 REFUSED = [
+    # embeddings and functions
     (lambda: evaluate(np.ma.array(U.numpy())), r"users must be a tensor \[U, d\], .* got MaskedArray"),
     (lambda: evaluate(items=V[:, :4]), "embedding widths differ: users 8, items 4"),
     (lambda: evaluate(U[:3]), "3 users have embeddings, but target has 40 users$"),
@@ -535,6 +540,7 @@ REFUSED = [
     (lambda: trm.Embeddings(U, V, allowed=[True]), "allowed must be a tensor, got list"),
     (lambda: trm.Embeddings(U, V, allowed=V[:, 0]), r"allowed must be bool \[60\]"),
     (lambda: trm.Embeddings(U, V, similarity="l2"), "similarity must be one of 'dot', 'cosine', got 'l2'"),
+    # options
     (lambda: evaluate(similarity="cosine"), r"no option 'similarity': pass trm.Embeddings\(users, items, similarity="),
     (lambda: evaluate(weights=U[:, 0]), r"no option 'weights': pass weights of rows to update\(..., weights=\)"),
     (lambda: trm.evaluate(trm.RecMetricCollection("HR@5"), U, V, k=5, target=TEST), "k cannot be given with a coll"),
@@ -544,12 +550,14 @@ REFUSED = [
     (lambda: evaluate(batch_size="8"), r"batch_size must be an integer >= 1, got '8' \(str\)"),
     (lambda: evaluate(progress="yes"), r"progress must be True, False or a function of .*, got 'yes' \(str\)"),
     (lambda: evaluate(device="gpu"), r"device must be .* the name of one, such as 'cuda:0', got 'gpu' \(str\)"),
+    # users
     (lambda: evaluate(user_ids=[1, 1]), "user_ids repeat a user"),
     (lambda: evaluate(user_ids=3), r"row numbers \[n\], such as \[3\] for user 3, got 3"),
     (lambda: evaluate(user_ids={1, 2}), r"row numbers \[n\] .*, not strings or sets, got set \{1, 2\}"),
     (lambda: evaluate(user_ids=[0.5]), "user_ids must be whole numbers"),
     (lambda: evaluate(user_ids=[-1]), "user_ids hold -1..-1, expected 0..39"),
     (lambda: recommend(num_items=8, user_ids=[-1]), "user_ids hold -1..-1, expected 0..$"),
+    # ground truth and exclusions
     (lambda: evaluate(target=[[1], [2, 3]]), r"got list: Interactions.from_columns\(users, items\), .*, or from_jagg"),
     (lambda: evaluate(target={"q1": {"d1"}}), r"^target must be Interactions, got dict: Interactions.from_dict\(targ"),
     (lambda: evaluate(target="test.csv"), r"got str: Log.from_file\('test.csv'\).to_interactions\(\)$"),
@@ -564,6 +572,7 @@ REFUSED = [
     (lambda: evaluate(exclude=EDGES[0]), r"^exclude must be Interactions, bool \[60\] or a tuple of"),
     (lambda: evaluate(exclude=(TEST, torch.zeros(ITEMS) > 0)), r"target.without\(part\), .*overlap='miss'"),
     (lambda: evaluate(exclude=TEST), r"\d+ \(user, item\) pairs of target .*target.without\(exclude\).*'keep'.*'miss'"),
+    # edges
     (lambda: of_edges(rand_scores), r"^target must be Interactions, .*from_edge_index"),
     (lambda: of_edges(trm.Embeddings(bias=torch.rand(3))), "edge_index, which needs embeddings of users and items for"),
     (lambda: of_edges(target=FLAGS), r"^target: edge_index \[2, 6\] holds 0 and 1 alone: .*from_dense\(matrix.bool"),
@@ -571,6 +580,7 @@ REFUSED = [
     (lambda: of_edges(exclude=(EDGES.flip(0), EDGES + 1)), r"^exclude: "),
     (lambda: of_edges(target=EDGES.int()), r"^target must be .*, got a torch\.int32 .*from_edge_index"),
     (lambda: of_edges(*THREE_OF_6, target=BEHIND), r"are 3 or more, the number of users, as PyG .*item_offset"),
+    # recommend
     (lambda: recommend(lambda ids: U, 5, num_users=3, num_items=4), "pass k and others by name"),
     (lambda: recommend(U, V, k=0), "k must be at least 1"),
     (lambda: recommend(num_users=4, num_items=0), "num_items must be at least 1, got 0"),
@@ -582,7 +592,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_bad_arguments_are_refused(call, message):
+def test_bad_arguments_of_evaluate_and_recommend_are_refused(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 
@@ -604,8 +614,7 @@ def test_a_user_with_a_long_list_is_in_a_batch_alone():
     assert [user for users, _ in seen for user in users] == [*range(51)]
 
 
-def test_sizes_are_of_users():
-    """Positions in the batch are something else: users may come in another order or be left out."""
+def test_sizes_of_lists_are_those_of_users_in_any_order():
     sizes, users = torch.tensor([1000] * 4 + [4, 1, 3, 2]), torch.tensor([4, 6, 7, 5])
     seen = made(users, sizes, row_bytes=0, reuses_memory=False, memory=9 * 160)
 
@@ -632,31 +641,38 @@ def test_a_buffer_of_scores_is_small_where_all_scores_take_256_mb(number, at_onc
     assert [rows for _, rows in seen] == [at_once]
 
 
-def with_progress(progress):
-    options = {"target": TEST, "exclude": TRAIN, "batch_size": 8, "progress": progress}
-    trm.evaluate("NDCG@10", lambda ids: U[ids] @ V.T, **options)
+TWO_HITS = {"users": torch.eye(2), "items": torch.eye(2), "target": torch.eye(2) > 0}
 
 
 def test_progress_shows_users_and_the_running_value(capsys):
     pytest.importorskip("tqdm")
-    with_progress(True)
+    trm.evaluate("HR@1", **TWO_HITS, progress=True)
     shown = capsys.readouterr().err
 
     assert "user/s" in shown
-    assert "NDCG@10=0." in shown
+    assert "HR@1=1" in shown
 
 
 def test_a_function_is_told_the_users_done_after_each_batch():
-    told, total = [], len(TEST.users.unique())
-    with_progress(lambda *numbers: told.append(numbers))
+    told, scores = [], torch.eye(5)
+    options = {"batch_size": 2, "progress": lambda done, total: told.append((done, total))}
+    trm.evaluate("HR@1", lambda ids: scores[ids], target=scores > 0, **options)
 
-    assert told == [(done, total) for done in (*range(8, total, 8), total)]
+    assert told == [(2, 5), (4, 5), (5, 5)]
 
 
 def test_progress_without_tqdm_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match=r"progress=True needs tqdm: pip install 'torchrecmetrics\[progress\]'"):
-        with_progress(True)
+        trm.evaluate("HR@1", **TWO_HITS, progress=True)
+
+
+def test_other_processes_are_not_asked_without_shard():
+    def sync(*_):
+        raise AssertionError("asked another process")
+
+    options = {"distributed_available_fn": lambda: True, "dist_sync_fn": sync}
+    assert trm.evaluate("HR@1", **TWO_HITS, **options)["HR@1"] == 1
 
 
 @pytest.mark.parametrize(("number", "warned"), [(10, ["each of 10 users has a relevant item that"]), (9, [])])
