@@ -30,6 +30,11 @@ def test_quantiles_are_scipys(df):
     assert [student.quantile(share, df) for share in shares] == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
+def test_a_quarter_of_a_distribution_of_one_degree_of_freedom_lies_above_1():
+    assert student.upper_tail(1, 1) == pytest.approx(1 / 4)  # 1 / 2 - atan(1) / pi
+    assert student.quantile(3 / 4, 1) == pytest.approx(1)
+
+
 def test_the_distribution_ends_at_0_and_1_and_the_tail_of_nan_is_nan():
     assert [student.upper_tail(t, 3) for t in (-math.inf, math.inf)] == [1, 0]
     assert [student.quantile(share, 3) for share in (0, 1)] == [-math.inf, math.inf]
@@ -51,11 +56,13 @@ def error_of(values):
     return (values.std() / len(values) ** 0.5).item()
 
 
-def test_rows_of_0_and_1_have_wilsons_interval():
-    """Standard errors divide by n - 1; that of equal rows is 0, and their spread unknown."""
+def test_rows_of_0_and_1_have_wilsons_interval_of_one_row_less():
+    """Standard errors divide by n - 1."""
     values = (torch.arange(80) % 5 == 0).double()
-
     assert interval(0.2, error_of(values), 80) == wilson(0.2, 79, stats.t.ppf(0.975, 79))
+
+
+def test_equal_rows_whose_spread_is_unknown_have_wilsons_interval_by_score_and_none_by_student():
     assert interval(0.5, 0, 10) == wilson(0.5, 10, stats.t.ppf(0.975, 9))
     assert interval(0.5, 0, 10, method="student") == (0.5, 0.5)
 

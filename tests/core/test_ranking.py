@@ -11,12 +11,16 @@ SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
 
 
 def test_a_cut_takes_ranks_and_leaves_the_number_of_items_and_their_gains():
-    ranking = trm.Scores(SCORES, torch.tensor([[1, 0, 3]]), gains=torch.tensor([[1.0, 2.0, -1.0]])).ranking()
+    ranking = trm.Scores(SCORES, torch.tensor([[1, 0]]), gains=torch.tensor([[1.0, 2.0]])).ranking()
     cut = ranking.within(2)
 
-    assert (ranking.ranks.tolist(), cut.ranks.tolist()) == ([[1, 4, inf]], [[1, inf, inf]])
-    assert (ranking.penalties.ranks[0, 0], cut.penalties.ranks[0, 0]) == (3, inf)
-    assert (cut.depth, cut.num_relevant.tolist(), cut.gains.tolist()) == (2, [2], ranking.gains.tolist())
+    assert (ranking.ranks.tolist(), cut.ranks.tolist()) == ([[1, 4]], [[1, inf]])
+    assert (cut.num_relevant.tolist(), cut.gains.tolist()) == ([2], [[1, 2]])
+
+
+def test_a_cut_takes_ranks_of_penalties():
+    ranking = trm.Scores(SCORES, torch.tensor([[1, 3]]), gains=torch.tensor([[1.0, -1.0]])).ranking()
+    assert (ranking.penalties.ranks[0, 0], ranking.within(2).penalties.ranks[0, 0]) == (3, inf)
 
 
 def test_a_ranking_shows_its_shape_and_not_its_tensors():

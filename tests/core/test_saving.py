@@ -7,6 +7,7 @@ import torch
 import torchmetrics
 from states import same, snapshot, tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics.core.saving import write_text
@@ -24,23 +25,27 @@ def sessions():
     return metrics
 
 
-ENTRIES = (torch.tensor([0.2, 0.9]), torch.tensor([1, 0]), torch.tensor([7, 7]))
+ENTRIES = (torch.tensor([0.2, 0.9]), torch.tensor([0, 1]), torch.tensor([7, 7]))
 
 
 @pytest.mark.parametrize(
-    ("make", "batch"), [(recent, (trm.Ranks(torch.tensor([1, 2]), complete=True),)), (sessions, ENTRIES)]
+    ("make", "batch", "values"),
+    [
+        (recent, (trm.Ranks(torch.tensor([1, 2]), complete=True),), {"HR@1": 1 / 2, "HR@1/window": 1 / 2}),
+        (sessions, ENTRIES, {"HR@1": 1}),
+    ],
 )
-def test_a_reset_empties_no_state_dict_and_no_other_collection_that_loaded_it(make, batch):
-    first, second, third = make(), make(), make()
-    first.update(*batch)
-    state = first.state_dict()
-    second.load_state_dict(state)
-    third.load_state_dict(state)
-    second.reset()
+def test_a_reset_empties_no_state_dict_and_no_other_collection_that_loaded_it(make, batch, values):
+    saved, reset, loaded_before, loaded_after = (make() for _ in range(4))
+    saved.update(*batch)
+    state = saved.state_dict()
+    reset.load_state_dict(state)
+    loaded_before.load_state_dict(state)
+    reset.reset()
+    loaded_after.load_state_dict(state)
 
-    assert third.compute() == first.compute()
-    second.load_state_dict(state)
-    assert second.compute() == first.compute()
+    assert loaded_before.compute() == values
+    assert loaded_after.compute() == values
 
 
 GRAPH = trm.Interactions.from_columns(["a", "b", "b"], [3, 3, 7], [1.0, 2, 3], user_ids=["a", "b"], item_ids=[3, 7])
@@ -91,20 +96,20 @@ def test_a_file_with_a_wrong_bit_is_refused_or_the_bit_belongs_to_nothing_that_i
         path.write_bytes(saved[:place] + bytes([saved[place] ^ 16]) + saved[place + 1 :])
         with suppress(ValueError):
             loaded.append(trm.Interactions.load(path))
+    contents = [(g.user_ids, g.item_ids, g.items.tolist(), g.values.tolist()) for g in loaded]
 
-    assert all((each.user_ids, each.item_ids) == (GRAPH.user_ids, GRAPH.item_ids) for each in loaded)
-    assert all(torch.equal(each.items, GRAPH.items) and torch.equal(each.values, GRAPH.values) for each in loaded)
+    assert contents == [(GRAPH.user_ids, GRAPH.item_ids, GRAPH.items.tolist(), GRAPH.values.tolist())] * len(loaded)
 
 
-def test_a_file_that_was_cut_short_is_refused_by_its_path(tmp_path):
+@pytest.mark.parametrize("share", [0, 0.01, 0.2, 0.5, 0.8, 0.99])
+def test_a_file_that_was_cut_short_is_refused_by_its_path(share, tmp_path):
     path = tmp_path / "file"
     GRAPH.save(path)
     saved = path.read_bytes()
-    for size in range(0, len(saved), len(saved) // 50):
-        path.write_bytes(saved[:size])
+    path.write_bytes(saved[: int(share * len(saved))])
 
-        with pytest.raises(ValueError, match=r"/file was not written by Interactions\.save, or is damaged$"):
-            trm.Interactions.load(path)
+    with pytest.raises(ValueError, match=r"/file was not written by Interactions\.save, or is damaged$"):
+        trm.Interactions.load(path)
 
 
 @pytest.mark.parametrize("write", [GRAPH.save, LOG.save, TEXT.save, lambda path: write_text(path, "text")])
@@ -187,43 +192,31 @@ def test_values_that_are_updated_in_another_order_add_each_batch_once():
 
 
 def saved_by_torch(rank, world_size, folder):
-    """Return values and counts before saving, after loading as documented, and after a further update."""
+    """Return values and numbers of users before saving, after loading as documented, and after a further update."""
     dcp = pytest.importorskip("torch.distributed.checkpoint")
-    ranks = torch.tensor([1, 1, 1] if rank == 0 else [9, 9])
-    codes = {"groups": torch.full((len(ranks),), rank)}
+    batch = {"scores": torch.tensor([[1, 1, 1], [9, 9]][rank]), "depth": 10}
+    batch["groups"] = torch.full_like(batch["scores"], rank)
+    saved, loaded = (trm.RecMetricCollection("HR", k=2, accumulators=[trm.ByGroup("a", "b")]) for _ in range(2))
+    saved.persistent(True)
+    loaded.persistent(True)
 
-    def make():
-        metrics = trm.RecMetricCollection(["HR", "MRR"], k=2, accumulators=[trm.ByGroup("a", "b")])
-        metrics.persistent(True)
-        return metrics
+    saved.update(**batch)
+    results = [(numbers(saved.compute()), saved["HR@2"].num_users)]
+    saved.evaluator.sync()
+    dcp.save(saved.state_dict(), checkpoint_id=folder)
 
-    def found(metrics):
-        values = {key: value.nan_to_num(-1).item() for key, value in metrics.compute().items()}
-        return values, metrics["HR@2"].num_users
-
-    metrics = make()
-    metrics.update(ranks, depth=10, **codes)
-    results = [found(metrics)]
-    metrics.evaluator.sync()
-    dcp.save(metrics.state_dict(), checkpoint_id=folder)
-    metrics.evaluator.unsync()
-    assert found(metrics) == results[0]
-    loaded = make()
     state = loaded.state_dict()
     dcp.load(state, checkpoint_id=folder)
     loaded.load_state_dict(state)
     if rank:
         loaded.reset()
-    results.append(found(loaded))
-    loaded.update(ranks, depth=10, **codes)
-    results.append(found(loaded))
-    return results
+    results.append((numbers(loaded.compute()), loaded["HR@2"].num_users))
+    loaded.update(**batch)
+    return [*results, (numbers(loaded.compute()), loaded["HR@2"].num_users)]
 
 
 def test_sums_of_all_processes_that_one_process_loads_go_on_as_before(processes, tmp_path):
-    first, second = processes.run(saved_by_torch, 2, str(tmp_path), timeout=60)
-    before, loaded, resumed = first
+    results = processes.run(saved_by_torch, 2, str(tmp_path), timeout=60)
+    values = {"HR@2": 3 / 5, "HR@2/a": 3 / 3, "HR@2/b": 0 / 2}
 
-    assert first == second
-    assert (before[0]["HR@2"], before[1]) == (pytest.approx(3 / 5), 5)
-    assert (loaded, resumed) == (before, (pytest.approx(before[0]), 10))
+    assert results == [[(values, 5), (values, 5), (values, 5 + 5)]] * 2

@@ -102,8 +102,8 @@ def elliots(scores, target, history, groups, leaves=(), k=5):
 @pytest.mark.parametrize("of", ["popularity", "categories"])
 @pytest.mark.parametrize("padding_idx", [None, 3])
 @pytest.mark.parametrize("batch_size", [7, 60])
-def test_both_metrics_are_elliots(of, padding_idx, batch_size):
-    """In any batches; a repeated history item counts once, the padding item never."""
+def test_both_metrics_are_elliots_on_random_rows_in_any_batches(of, padding_idx, batch_size):
+    """A history item that is repeated counts once, the padding item never."""
     scores, target, history, catalogue = world()
     metrics = trm.RecMetricCollection([kind(5, catalogue=catalogue, of=of, padding_idx=padding_idx) for kind in KINDS])
     for rows in torch.arange(USERS).split(batch_size):
@@ -112,23 +112,24 @@ def test_both_metrics_are_elliots(of, padding_idx, batch_size):
     expected = elliots(scores, target, history, groups_of(catalogue, of), leaves)
 
     assert [value.item() for value in metrics.compute().values()] == expected
-    assert [value.num_users for value in metrics.values()] == [USERS, USERS]
-    assert all(value.standard_error().isnan() for value in metrics.values())
 
 
-def test_rows_of_weight_0_or_without_a_list_are_left_out_and_any_other_weight_is_1():
-    scores, target, history, catalogue = world()
-    scores[4] = -torch.inf
-    target[4] = -1
-    weights = torch.ones(USERS)
-    weights[9], weights[10] = 0, 7
-    metrics = trm.RecMetricCollection([kind(5, catalogue=catalogue) for kind in KINDS])
-    metrics.update(trm.Scores(scores, target, exclude=history, history=history), weights=weights)
-    stays = [user for user in range(USERS) if user not in (4, 9)]
-    expected = elliots(scores[stays], target[stays], history[stays], groups_of(catalogue))
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_weight_0_or_without_a_list_are_left_out_and_any_other_weight_is_1(kind):
+    lists, history = torch.tensor([[0], [2], [2], [-1]]), torch.tensor([[-1], [-1], [-1], [0]])
+    target = torch.tensor([[0, 2], [0, 2], [0, 2], [-1, -1]])
+    metric = kind(1, of="categories", catalogue=FOUR_ITEMS)
+    metric.update(trm.Lists(lists, target, history=history), weights=torch.tensor([1.0, 7.0, 0.0, 1.0]))
 
-    assert [value.item() for value in metrics.compute().values()] == expected
-    assert [value.num_users for value in metrics.values()] == [58, 58]
+    assert metric.compute() == 0  # each group is listed once
+    assert metric.num_users == 2
+
+
+def test_a_spread_has_no_standard_error():
+    metric = trm.StatisticalParity(1, of="categories", catalogue=FOUR_ITEMS)
+    metric.update(trm.Lists(torch.tensor([[0], [2]]), history=torch.tensor([[-1], [-1]])))
+
+    assert metric.standard_error().isnan()
 
 
 def test_evaluate_takes_each_users_history_from_the_interactions_of_the_catalogue():

@@ -315,33 +315,44 @@ def test_metrics_of_all_lists_together_have_no_rows_to_keep():
         metrics.rows  # noqa: B018
 
 
-SIX_ROWS = torch.rand(6, 7, generator=torch.Generator().manual_seed(0))
+ITEM_0, ITEM_1 = (trm.Lists(torch.tensor([[item]])) for item in (0, 1))
 
 
-def of_states(rank, world_size):
-    """Return the values of collections whose rows, or whose state, the second process got in another way."""
-
-    def collection(names, k, **options):
-        return trm.RecMetricCollection(names, k=k, catalogue=trm.Catalogue(7), **options)
-
-    no_rows = collection("ExposureGini", [1, 3])
-    cut_short = collection(["Coverage", "Gini"], [2], validate_args="deferred")
-    merged, loaded, alone = (collection(["Coverage", "Gini"], [1]) for _ in range(3))
-    for metrics in (merged, loaded, alone):
-        metrics.update(SIX_ROWS)
-    if rank:
-        no_rows.update(SIX_ROWS)
-        lists, excluded = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([[0], [3]])
-        cut_short.update(trm.Lists(lists, exclude=excluded).ranking(validate_args="deferred"))
-        merged.merge_state(merged.clone())
-        loaded.persistent(True)
-        loaded.load_state_dict(loaded.state_dict())
-        alone["Gini@1"].update(SIX_ROWS)
-    return [numbers(metrics.compute()) for metrics in (no_rows, cut_short, merged, loaded, alone)]
+def empty(metrics):
+    """Have no rows."""
 
 
-def test_processes_add_up_item_counts_alike_however_each_got_its_own(processes):
-    """One of them has no rows, no full lists, or a merged or loaded state."""
-    first, second = processes.run(of_states, 2)
+def cut_short(metrics):
+    metrics.update(trm.Lists(torch.tensor([[0, 1]]), exclude=torch.tensor([[0]])).ranking(validate_args="deferred"))
 
-    assert first == second
+
+def updated_by_a_member(metrics):
+    metrics["Gini@1"].update(ITEM_1)
+
+
+def loaded(metrics):
+    metrics.update(ITEM_1)
+    metrics.load_state_dict(metrics.state_dict())
+
+
+def merged(metrics):
+    metrics.update(ITEM_1)
+    metrics.merge_state(metrics.clone())
+
+
+def gini_of_process(rank, world_size, count):
+    metrics = trm.RecMetricCollection("Gini", k=1, catalogue=trm.Catalogue(2), validate_args="deferred")
+    metrics.persistent(True)
+    if rank == 0:
+        metrics.update(ITEM_0)
+    else:
+        count(metrics)
+    return metrics.compute()["Gini@1"].item()
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),  # items 0 and 1 are listed 1 and 0 times, 1 and 1, or 1 and 2
+    [(empty, 1 / 2), (cut_short, 0), (updated_by_a_member, 0), (loaded, 0), (merged, (2 - 1) / (2 * 3))],
+)
+def test_processes_add_up_item_counts_however_the_second_got_its_own(count, expected, processes):
+    assert processes.run(gini_of_process, 2, count) == [pytest.approx(expected)] * 2
