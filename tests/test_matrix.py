@@ -222,6 +222,17 @@ each_input = pytest.mark.parametrize("kind", INPUTS)
 equal_or_not = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["equal", "weighted"])
 
 
+def test_users_with_ranks_1_and_2_have_their_means_in_every_accumulator():
+    accumulators = [trm.ByGroup("a", "b"), trm.Window(updates=1), trm.KeptRows(), Summed()]
+    metrics = trm.RecMetricCollection("MRR", accumulators=accumulators)
+    for rank, group in ((1, 0), (2, 1)):
+        metrics.update(trm.Ranks(torch.tensor([rank]), complete=True), groups=torch.tensor([group]))
+
+    means = {"MRR": (1 / 1 + 1 / 2) / 2, "MRR/a": 1 / 1, "MRR/b": 1 / 2, "MRR/window": 1 / 2, "MRR/sum": 1 / 1 + 1 / 2}
+    assert numbers(metrics.compute()) == means
+    assert metrics.rows.values["MRR"].tolist() == [1 / 1, 1 / 2]
+
+
 @equal_or_not
 @each_input
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
@@ -244,7 +255,7 @@ def test_kept_rows_are_those_of_batches_of_one_row(kind, weights):
 
 @equal_or_not
 @each_input
-def test_forward_returns_the_values_and_groups_of_its_batch(kind, weights):
+def test_forward_returns_the_values_of_its_batch_and_adds_its_rows(kind, weights):
     metrics, batches, batches_alone = make(*ACCUMULATORS), [], []
     for rows in torch.arange(ROWS).split(8):
         batches.append(numbers(metrics(INPUTS[kind](rows), **per_row(kind, columns_of(ACCUMULATORS, weights), rows))))
@@ -330,8 +341,8 @@ def sharded(rank, world_size):
 
 
 def test_rows_of_item_shards_count_once_in_every_accumulator(processes):
-    values = expected(["ByGroup", "Window"], "scores", [8] * 3, WEIGHTS)
-    assert processes.run(sharded, 2) == [(values, expected_rows("scores", WEIGHTS))] * 2
+    values, rows = expected(["ByGroup", "Window"], "scores", [8] * 3, WEIGHTS), expected_rows("scores", WEIGHTS)
+    assert processes.run(sharded, 2) == [(values, rows)] * 2
 
 
 ALL = ["ByGroup", "Window", "KeptRows", "own"]
@@ -527,7 +538,6 @@ def test_a_reset_in_inference_mode_leaves_states_that_can_be_updated():
 
 
 def test_a_compiled_function_leaves_collections_out_of_its_graph():
-    """In every batch, with all accumulators."""
     torch._dynamo.reset()
     updated, forwarded = full(), full()
 

@@ -164,7 +164,7 @@ def test_tables_replace_what_is_between_the_marks_of_a_page(results, tmp_path):
     assert page.read_text() == f"before\n{begin}{report.section([file])}{end}\nafter"
 
 
-def test_page_shows_what_is_kept():
+def test_the_page_shows_the_tables_of_the_kept_results():
     begin, end = report.MARKS
     assert f"{begin}{report.section()}{end}" in report.PAGE.read_text()
 

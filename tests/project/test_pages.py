@@ -199,8 +199,8 @@ def test_the_page_on_comparisons_states_the_numbers_of_movielens(tmp_path, monke
     number = r"([\d.]+)"
     told = rf"by {number} NDCG@10 \(interval {number} to {number}, corrected p {number}\) for\s(\d+) users"
     _, namespace = typed_in(page, tmp_path)
-    found = trm.compare({name: namespace[name] for name in ("small", "large")})["NDCG@10"]
-    numbers = found.difference, found.adjusted_low, found.adjusted_high, found.adjusted_p, found.num_rows
+    ndcg = trm.compare({name: namespace[name] for name in ("small", "large")})["NDCG@10"]
+    numbers = ndcg.difference, ndcg.adjusted_low, ndcg.adjusted_high, ndcg.adjusted_p, ndcg.num_rows
     stated = re.search(told, page.read_text(encoding="utf-8")).groups()
 
     assert [*map(float, stated[:3])] == pytest.approx(numbers[:3], abs=6e-5)

@@ -65,8 +65,7 @@ RESULTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in r
 BULLETS = [" ".join(part.split()) for part in README.split("\n- ")]
 
 
-def test_speeds_of_readme():
-    """The numbers of README's sentence on speed are those of the committed results."""
+def test_the_numbers_of_readmes_sentence_on_speed_are_those_of_the_committed_results():
     cases = [case for case in RESULTS["cpu"]["cases"] if "skipped" not in case and report.is_main(case)]
     (case,) = [case for case in cases if case["case"] == "far, T = 1"]
     times, median = case["times_ours"], case["contenders"][0]["median_ms"]
@@ -79,8 +78,7 @@ def test_speeds_of_readme():
     assert numbers_in(bullet) == [6, 5, 10, 20, 512, 50_000, round(median), *shares, *counts]
 
 
-def test_days_of_measurements():
-    """README says the day and the commit of the committed results, of the CPU and of the card."""
+def test_readme_says_the_day_and_the_commit_of_the_results_of_cpu_and_card():
     days = [f"({report.measured(RESULTS[name])})" for name in ("cpu", "nvidia-h100-80gb-hbm3")]
     assert not [day for day in days if not any(day in bullet for bullet in BULLETS)]
 
@@ -93,7 +91,7 @@ def test_intervals_of_readme_are_those_of_the_page_on_standard_errors():
     assert numbers_in(bullet) == [95, 10, min(held), max(held), 200]
 
 
-def test_numbers_of_ours_in_the_table_of_readme():
+def test_the_values_of_ours_in_the_table_of_readme_are_those_that_metrics_give():
     """Those of others are in tests/test_peers.py."""
     zeros, item = torch.zeros(1, 50), torch.tensor([0])
     mrr = trm.MRR()

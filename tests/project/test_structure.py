@@ -146,8 +146,7 @@ def imported_by(*packages):
     return {module: others for module, others in IMPORTS.items() if module.split(".")[0] in packages}
 
 
-def test_no_module_imports_one_of_a_later_layer():
-    """For types neither."""
+def test_no_module_imports_one_of_a_later_layer_even_for_types():
     imports = imports_of_modules(with_types=True)
     assert not [(m, other) for m, others in imports.items() for other in others if layer_of(other) > layer_of(m)]
 

@@ -1,7 +1,6 @@
 """Models are evaluated on PyG's graphs, in every kind of adjacency, with ground truth as edges or `Interactions`."""
 
 import importlib
-import re
 import sys
 
 import pytest
@@ -96,21 +95,26 @@ def test_every_adjacency_gives_the_edges_in_any_direction(form, edges):
     assert torch.equal(graph.keys, TRAIN.keys)
 
 
-def test_an_edge_index_of_pyg_is_graph_ground_truth_and_history():
-    target, exclude = EdgeIndex(TEST.to_edge_index()), EdgeIndex(TRAIN.to_edge_index())
-
+def test_an_edge_index_of_pyg_is_a_graph():
     assert evaluate(edges=EdgeIndex(EDGES)) == expected()
-    assert evaluate(target=Interactions.from_edge_index(target, USERS, ITEMS)) == expected()
-    assert expected(target=target, exclude=exclude) == evaluate()
+
+
+def test_edge_indexes_of_pyg_are_ground_truth_and_history():
+    target, exclude = EdgeIndex(TEST.to_edge_index()), EdgeIndex(TRAIN.to_edge_index())
+    assert trm.evaluate("NDCG@5", *split(MODEL), target=target, exclude=exclude) == expected("NDCG@5", k=None)
 
 
 def test_lightgcn_embeds_once_in_eval_mode_and_gets_its_mode_back():
-    names, model, passes = ["Recall", "NDCG", "HR", "RPrecision"], make_model().train(), []
-    plain = model.get_embedding
-    model.get_embedding = lambda *args: passes.append(model.training) or plain(*args)
+    model, modes = make_model().train(), []
+    model.convs[0].register_forward_hook(lambda layer, *_: modes.append(layer.training))
+    evaluate(["Recall", "NDCG"], model=model, k=[3, 5], batch_size=5)
 
-    assert evaluate(names, model=model, k=[3, 5], batch_size=5) == expected(names, k=[3, 5])
-    assert (passes, model.training) == ([False], True)
+    assert modes == [False]
+    assert model.training
+
+
+def test_metrics_and_cutoffs_are_evaluated_in_batches():
+    assert evaluate(["Recall", "RPrecision"], k=[3, 5], batch_size=5) == expected(["Recall", "RPrecision"], k=[3, 5])
 
 
 def test_edges_have_weights():
@@ -220,17 +224,20 @@ OWN_EXCLUDE = {
 }
 
 
-@pytest.mark.parametrize("form", OWN_EXCLUDE)
-def test_edges_that_compete_are_warned_of_with_the_exclude_that_works(form):
+@pytest.mark.parametrize("given", OWN_EXCLUDE.values(), ids=OWN_EXCLUDE)
+def test_edges_that_compete_are_warned_of_at_the_callers_line(given):
     message = rf"{len(TRAIN)} of the graph's {len(TRAIN)} edges are neither in target nor in exclude, so .*, exclude="
     with pytest.warns(UserWarning, match=message + r'\("message_passing", valid\)$') as caught:
-        result = evaluate(**OWN_EXCLUDE[form])
-    valid = OWN_EXCLUDE[form]["exclude"]
-    cure = {"exclude": ("message_passing", *(valid if isinstance(valid, tuple) else [valid]))}
+        result = evaluate(**given)
 
     assert result == expected(exclude=VALID)
     assert [warning.filename for warning in caught] == [__file__]
-    assert evaluate(**OWN_EXCLUDE[form] | cure) == expected(exclude=(TRAIN, VALID))
+
+
+@pytest.mark.parametrize("form", ["edges", "interactions", "ids", "SparseTensor", "HeteroData"])
+def test_the_exclude_that_the_warning_names_leaves_out_the_edges_of_the_graph(form):
+    given = OWN_EXCLUDE[form]
+    assert evaluate(**given | {"exclude": ("message_passing", given["exclude"])}) == expected(exclude=(TRAIN, VALID))
 
 
 MOST = TRAIN.take(torch.arange(len(TRAIN)) % 3 > 0)
@@ -251,16 +258,19 @@ def test_edges_that_may_compete_are_not_warned_of(given, same):
     assert evaluate(**given) == expected(**same)
 
 
-def test_ids_that_occur_are_numbered_as_the_nodes_by_the_code_of_the_message():
-    """A ground truth of some users and items alone; `EDGES` stay excluded."""
-    some = TEST.take((TEST.users != 4) & (TEST.items != 7))
-    read = Interactions.from_columns(some.users, some.items, user_ids=some.users.unique(), item_ids=some.items.unique())
-    message = r"\(32 nodes\); if it has ids, (target.recode\(user_ids=..., item_ids=...\)) numbers it"
-    with pytest.raises(ValueError, match=message) as raised:
-        evaluate(target=read, num_users=USERS)
-    call = re.search(message, str(raised.value))[1].replace("...", "range(12)", 1).replace("...", "range(20)")
+SOME = TEST.take((TEST.users != 4) & (TEST.items != 7))
+OCCURRING = {"user_ids": SOME.users.unique(), "item_ids": SOME.items.unique()}
+READ = Interactions.from_columns(SOME.users, SOME.items, **OCCURRING)
+"""A ground truth whose rows are the users and items that occur, fewer than the model has."""
 
-    assert evaluate(target=eval(call, {"target": read})) == evaluate(target=some)
+
+def test_ids_that_occur_alone_are_refused_with_their_cure():
+    with pytest.raises(ValueError, match=r"; if it has ids, target.recode\(user_ids=..., item_ids=...\) numbers it"):
+        evaluate(target=READ, num_users=USERS)
+
+
+def test_ids_that_are_recoded_are_nodes():
+    assert evaluate(target=READ.recode(user_ids=range(USERS), item_ids=range(ITEMS))) == expected(target=SOME)
 
 
 def of_nodes(*edge):
