@@ -238,10 +238,8 @@ def test_users_with_ranks_1_and_2_have_their_means_in_every_accumulator():
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 def test_accumulators_have_the_values_of_plain_metrics_of_their_rows(kind, weights, split):
     metrics = updated(make(*ACCUMULATORS), kind, columns_of(ACCUMULATORS, weights), split)
-    values = numbers(metrics.compute())
 
-    assert values == expected(ACCUMULATORS, kind, split, weights)
-    assert list(values) == list(metrics.keys())
+    assert numbers(metrics.compute()) == expected(ACCUMULATORS, kind, split, weights)
 
 
 @equal_or_not
