@@ -221,10 +221,10 @@ NO_ITEM_THEN_ITEM_1 = tensor([[[1, 1], [0, 1]]])
 
 
 def test_invalid_and_repeated_beams_are_counted_among_beams_and_coverage_among_items():
-    metrics = trm.RecMetricCollection(["Invalid", "Repeats", "Coverage"], k=3, catalogue=trm.Catalogue(2))
-    metrics.update(TWO_ITEMS.beams(tensor([[[1, 1], [0, 1], [0, 1]]]), complete=True))
+    metrics = trm.RecMetricCollection(["Invalid", "Repeats", "Coverage"], k=4, catalogue=trm.Catalogue(2))
+    metrics.update(TWO_ITEMS.beams(tensor([[[1, 1], [0, 1], [0, 1], [0, 1]]]), complete=True))
 
-    assert numbers(metrics.compute()) == {"Invalid@3": 1 / 3, "Repeats@3": 1 / 3, "Coverage@3": 1 / 2}
+    assert numbers(metrics.compute()) == {"Invalid@4": 1 / 4, "Repeats@4": 2 / 4, "Coverage@4": 1 / 2}
 
 
 def test_a_history_is_compared_with_the_items_of_beams():
@@ -264,15 +264,15 @@ def test_a_target_code_of_no_item_is_a_miss_and_unreachable(shared, padding_idx)
 
 @pytest.mark.parametrize("prefix", [None, 1])
 @pytest.mark.parametrize(
-    ("options", "rank"), [({}, 3), ({"invalid": "drop"}, 2), ({"duplicates": "keep_place"}, 4)], ids=str
+    ("options", "rank"), [({}, 3), ({"invalid": "drop"}, 2), ({"duplicates": "keep_place"}, 5)], ids=str
 )
 def test_a_beam_is_padding_if_all_its_levels_are_negative_and_of_no_item_if_some_are(options, rank, prefix):
     codes, item_1, no_item, item_0 = trm.SemanticIds(tensor([[0, 0], [1, 0], [0, 1]])), [1, 0], [-1, 0], [0, 0]
-    beams = tensor([[[-1, -1], item_1, no_item, [-1, -1], [-2, -1], item_1, item_0]])
+    beams = tensor([[[-1, -1], item_1, no_item, [-1, -1], [-2, -1], item_1, item_1, item_0]])
     ranking = codes.beams(beams, tensor([0]), prefix=prefix, shared="code", complete=True, **options).ranking()
 
     assert (ranking.ranks.tolist(), ranking.num_recommended.tolist()) == ([[rank]], [rank])
-    assert (ranking.num_repeated.tolist(), ranking.num_invalid.tolist()) == ([1], [1])
+    assert (ranking.num_repeated.tolist(), ranking.num_invalid.tolist()) == ([2], [1])
 
 
 ITEMS_0_AND_2_SHARE = trm.SemanticIds(tensor([[5, 1], [5, 2], [5, 1], [7, 1]], dtype=torch.int32))

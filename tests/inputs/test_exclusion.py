@@ -275,7 +275,7 @@ META_CALLS = {
     ("call", "form"),
     [pair for pair in product(META_CALLS, META_FORMS) if pair not in product(["Candidates"], META_MASKS)],
 )
-def test_no_form_waits_for_the_device(call, form, rule, at_once, monkeypatch):
+def test_no_form_of_exclude_waits_for_the_device(call, form, rule, at_once, monkeypatch):
     """On "meta", reading a value raises."""
     monkeypatch.setattr(exclude_module, "PADDED_IDS", at_once)
 

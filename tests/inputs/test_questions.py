@@ -281,9 +281,9 @@ def test_all_questions_read_values_once(case):
 
 def test_a_history_that_another_collection_reads_is_not_asked_about():
     batch = trm.Scores(FALLS, ITEM_1, history=ITEM_0)
-    seen = questions_of(trm.Seen(1).update, batch)
+    trm.Seen(1).update(batch)
 
-    assert seen == questions_of(trm.HR(1).update, batch) == []
+    assert questions_of(trm.HR(1).update, batch) == []
 
 
 def test_swapped_scores_are_asked_about_once():

@@ -58,7 +58,7 @@ def test_flags_are_known_to_their_length_only(metric):
 
 
 @pytest.mark.parametrize("k", [3, 5])
-def test_flags_are_recommended_items_hits_or_not(k):
+def test_flags_of_misses_are_recommended_items_too(k):
     flags = trm.Hits(tensor([[True, False, False]]), num_relevant=1, complete=True)
 
     assert trm.Precision(k, denominator="recommended")(flags).item() == pytest.approx(1 / 3)
@@ -195,8 +195,10 @@ def test_complete_ranks_keep_misses_at_every_k():
 
 @pytest.mark.parametrize("depth", [None, 1])
 def test_ranks_that_were_cut_are_not_complete(depth):
+    ranks_cut_at_2 = trm.get_topk_ranks(torch.rand(2, 3), tensor([0, 1]), 2)
+
     with pytest.raises(ValueError, match=r"no rank is unknown, but only the first [12] are: leave it out"):
-        trm.Ranks(CUT_AT_2, complete=True, depth=depth)
+        trm.Ranks(ranks_cut_at_2, complete=True, depth=depth)
 
 
 SCORES, TARGET = torch.rand(40, 50, generator=torch.Generator().manual_seed(0)), torch.arange(40)[:, None]
