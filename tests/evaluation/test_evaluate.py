@@ -20,7 +20,7 @@ from torchrecmetrics.evaluation.evaluate import batches
 
 NAMES = ["HR", "NDCG", "Recall", "MAP", "MRR", "RPrecision", "AUROC"]
 EVERYONE = torch.arange(USERS)
-U, V, TRAIN, TEST = world()
+U, V, TRAIN, TEST = world()  # a random model of 40 users and 60 items, and their interactions
 
 
 def by_hand(scores, train=TRAIN, test=TEST, k=(5, 10), **options):
@@ -33,7 +33,7 @@ def by_hand(scores, train=TRAIN, test=TEST, k=(5, 10), **options):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 17, None])
 @pytest.mark.parametrize("train", [TRAIN, None], ids=["history", "no history"])
-def test_batches_of_any_size_give_the_values_of_the_whole_matrix(batch_size, train, device):
+def test_batches_of_any_size_give_a_random_model_the_values_of_the_whole_matrix(batch_size, train, device):
     exclude = None if train is None else train.to(device)
     options = {"target": TEST.to(device), "exclude": exclude, "k": [5, 10], "batch_size": batch_size}
     result = trm.evaluate(NAMES, U.to(device), V.to(device), **options)
@@ -104,41 +104,31 @@ def test_a_function_that_overwrites_its_ids_changes_no_users():
     assert rows.values["HR@1"].tolist() == [1, 1]
 
 
-MASK = torch.arange(ITEMS) % 3 > 0
-ALLOWED = Interactions.from_dense(torch.rand(USERS, ITEMS, generator=torch.Generator().manual_seed(3)) < 0.5)
-FORMS = {
-    "embeddings": lambda device: (U.to(device), V.to(device)),
-    "function": lambda device: (lambda ids: (U @ V.T).masked_fill(~MASK, -math.inf).to(device)[ids],),
-    "mask": lambda device: (trm.Embeddings(U.to(device), V.to(device), allowed=MASK),),
-    "bias": lambda device: (trm.Embeddings(bias=V[:, 0].contiguous().to(device)),),
-    "candidates": lambda device: (trm.Embeddings(U.to(device), V.to(device), allowed=ALLOWED.to(device)),),
+VECTORS = torch.eye(3), torch.eye(4, 3)
+HAD_3 = Interactions.from_columns([0, 1, 2], [3, 3, 3], num_items=4)
+CANDIDATES = Interactions.from_padded(torch.tensor([[0, 1, 2]] * 3), 4)
+FORMS = {  # scores and exclusions that leave three users the candidates 0, 1 and 2
+    "embeddings": (VECTORS, HAD_3),
+    "function": ((lambda ids: torch.eye(3, 4, device=ids.device)[ids],), HAD_3),
+    "bias": ((trm.Embeddings(bias=torch.tensor([1.0, 0, 0, 0])),), HAD_3),
+    "mask": ((trm.Embeddings(*VECTORS, allowed=torch.arange(4) < 3),), None),
+    "candidates": ((trm.Embeddings(*VECTORS, allowed=CANDIDATES),), None),
 }
-
-
-@pytest.mark.parametrize("action", ["skip", "neg", "pos"])
-@pytest.mark.parametrize("form", FORMS)
-def test_users_without_ground_truth_weigh_as_much_as_where_all_users_are_ranked(form, action, device):
-    metrics = [trm.AUROC(weight="candidates", empty_target_action=action)]
-    options = {"target": TEST.to(device), "exclude": TRAIN.to(device), "keep_rows": True}
-    result = trm.evaluate(metrics, *FORMS[form](device), **options)
-    of_all = trm.evaluate(metrics, *FORMS[form](device), all_users=True, **options)
-
-    assert numbers(result) == near(of_all)
-    assert result.counts() == of_all.counts()
-    assert result.rows.mean() == pytest.approx(of_all.rows.mean(), abs=1e-12)
-
-
-OF_TWO = 1 + 1 / 4  # item 0 is first; item 2 is behind item 1 and tied with item 0
+OF_TWO = 1 + 1 / 4  # item 0 of user 0 is first; item 2 of user 1 is behind one item and tied with the other
 
 
 @pytest.mark.parametrize(("action", "expected"), [("skip", OF_TWO / 2), ("neg", OF_TWO / 3), ("pos", (OF_TWO + 1) / 3)])
-def test_a_user_without_ground_truth_weighs_all_candidates(action, expected):
-    """Of three users with three candidates each, one has no ground truth."""
-    target = Interactions.from_columns([0, 1], [0, 2], num_users=3, num_items=3)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_user_without_ground_truth_weighs_all_candidates(form, action, expected, device):
+    """User 2 has no ground truth; each user has three candidates."""
+    scored, exclude = FORMS[form]
+    options = {"target": Interactions.from_columns([0, 1], [0, 2], num_users=3, num_items=4), "exclude": exclude}
     metric = trm.AUROC(weight="candidates", empty_target_action=action)
-    result = trm.evaluate([metric], torch.eye(3), torch.eye(3), target=target)
+    result = trm.evaluate([metric], *scored, keep_rows=True, device=device, **options)
 
     assert result["AUROC-candidates"].item() == pytest.approx(expected)
+    assert result.rows.mean()["AUROC-candidates"] == pytest.approx(expected)
+    assert result.num_skipped == 1
 
 
 @pytest.mark.parametrize("action", ["skip", "neg", "pos"])
@@ -255,7 +245,7 @@ def test_no_users_are_a_warning():
         assert trm.evaluate("AUROC", U, V, target=TEST, user_ids=[]).num_users == 0
 
 
-def test_a_pair_with_the_value_0_may_be_excluded():
+def test_a_pair_with_the_value_0_is_no_overlap_where_it_is_excluded():
     """It is no relevant item: item 1 is excluded, so that item 0 is first."""
     target = Interactions.from_columns([0, 0], [0, 1], values=torch.tensor([1.0, 0]), num_users=1, num_items=3)
     train = Interactions.from_columns([0], [1], num_users=1, num_items=3)
@@ -315,7 +305,7 @@ def test_users_are_scored_in_the_order_of_the_lengths_of_their_lists(options, ex
 
 
 @pytest.mark.parametrize("make", [torch.tensor, np.array], ids=["torch", "numpy"])
-def test_the_memory_of_user_ids_may_be_written_as_soon_as_a_user_is_scored(make):
+def test_user_ids_that_are_overwritten_while_users_are_scored_change_no_users(make):
     ids = make([3, 1, 6])
 
     def score(asked):
@@ -490,7 +480,7 @@ def test_matrices_are_interactions_and_their_entries_gains(make):
 
 
 @pytest.mark.parametrize("wrap", [lambda *factors: factors, lambda *factors: (trm.Embeddings(*factors),)])
-def test_factors_may_be_arrays(wrap):
+def test_factors_of_numpy_are_embeddings(wrap):
     """The scores are 3, 1 and 2, also of arrays in the order of columns."""
     factors = wrap(np.array([[1.0, 2.0]]), np.asfortranarray([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
 
@@ -624,9 +614,9 @@ def test_sizes_of_lists_are_those_of_users_in_any_order():
 ON_THE_CPU = {"reuses_memory": True, "memory": 256 * 2**20}
 
 
-@pytest.mark.parametrize(("batch_size", "at_once"), [(None, 16), (5, 5)])
+@pytest.mark.parametrize(("batch_size", "at_once"), [(None, 64 // 4), (5, 5)])
 def test_scores_are_made_for_a_few_users_of_a_batch_at_once(batch_size, at_once):
-    """A small buffer of scores is reused within a batch of many users whose lists are read together."""
+    """A buffer of 64 MB is reused for 4 MB of scores a user; lists of up to 4096 users are read together."""
     users, sizes = torch.arange(10_000), torch.ones(10_000, dtype=torch.int64)
     seen = made(users, sizes, batch_size, row_bytes=4 * 2**20, **ON_THE_CPU)
 
@@ -635,7 +625,7 @@ def test_scores_are_made_for_a_few_users_of_a_batch_at_once(batch_size, at_once)
 
 @pytest.mark.parametrize(("number", "at_once"), [(256, 31), (257, 64)])
 def test_a_buffer_of_scores_is_small_where_all_scores_take_256_mb(number, at_once):
-    """Up to that size the C library reuses its memory."""
+    """A buffer is 31 MB then, and 64 MB otherwise: up to 256 MB the C library reuses its memory."""
     seen = made(torch.arange(number), torch.ones(number, dtype=torch.int64), row_bytes=2**20, **ON_THE_CPU)
 
     assert [rows for _, rows in seen] == [at_once]

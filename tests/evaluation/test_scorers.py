@@ -90,7 +90,7 @@ def on_some_processes(rank, world_size):
     return [*map(numbers, [*by_items, by_users, trm.evaluate(NAMES, users, items, **arguments)])]
 
 
-def test_two_of_three_processes_may_share_the_work(processes):
+def test_two_of_three_processes_share_the_work_without_the_third(processes):
     """An `edge_index` is read against the items of both."""
     *of_two, other = processes.run(on_some_processes, 3)
 

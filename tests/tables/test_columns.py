@@ -94,7 +94,7 @@ def test_a_delimiter_is_one_character(tmp_path):
         ids_of("user::item\n", tmp_path, delimiter="::")
 
 
-def test_a_name_may_begin_with_a_blank(tmp_path):
+def test_a_name_that_begins_with_a_blank_is_found(tmp_path):
     assert ids_of("user, item\nal,x\n", tmp_path, item=" item") == ["al"]
 
 
