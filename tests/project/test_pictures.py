@@ -93,20 +93,19 @@ def test_a_split_by_time_tests_on_later_events_than_it_trains_on(pictures):
 
 
 def test_the_model_that_is_better_over_all_items_looks_worse_with_100_sampled_negatives(pictures):
-    numbers = pictures.sampled_numbers()
-    at, a, b = pictures.SAMPLED_SIZES.index(100), numbers["model A"], numbers["model B"]
+    numbers, of_100 = pictures.sampled_numbers(), pictures.SAMPLED_SIZES.index(100)
+    better, worse = numbers["model A"], numbers["model B"]
 
-    assert a["full"] > b["full"]
-    assert a["sampled"][at] < b["sampled"][at]
+    assert better["full"] > worse["full"]
+    assert better["sampled"][of_100] < worse["sampled"][of_100]
 
 
 def test_hit_rates_of_model_a_are_those_by_arithmetic(pictures):
     """Hits of every third user, and of one in 1,000 of the others."""
-    numbers = pictures.sampled_numbers()["model A"]
+    model_a, of_100 = pictures.sampled_numbers()["model A"], pictures.SAMPLED_SIZES.index(100)
 
-    assert numbers["full"][0] == pytest.approx(1 / 3, abs=0.01)
-    sampled = numbers["sampled"][pictures.SAMPLED_SIZES.index(100)]
-    assert sampled == pytest.approx(1 / 3 + 2 / 3 * 10 / 101, abs=0.03)
+    assert model_a["full"][0] == pytest.approx(1 / 3, abs=0.01)
+    assert model_a["sampled"][of_100] == pytest.approx(1 / 3 + 2 / 3 * 10 / 101, abs=0.03)
 
 
 # alt text: "popularity has low coverage, random lists have low NDCG. The model has a higher NDCG than both, and a small
