@@ -107,6 +107,7 @@ def test_a_batch_without_rows_needs_no_groups(columns):
     [
         ({}, ValueError, r"the collection has the groups a, b: pass the group of each row, update\(..., groups=\)"),
         ({"groups": CODES + 1}, ValueError, r"1?\d of 60 rows with an unknown group: row \d+ has group"),
+        ({"groups": torch.full((60,), -2)}, ValueError, "60 of 60 rows with an unknown group: row 0 has group -2 of 2"),
         ({"groups": CODES.float()}, TypeError, "groups must hold int64, int32 or int16, got a torch.float32"),
         ({"groups": CODES[:5]}, ValueError, r"groups must be \[60\], one per row, on cpu, got"),
         ({"groups": CODES, "group": CODES}, TypeError, "update has no argument 'group'; did you mean 'groups'"),

@@ -184,6 +184,11 @@ def test_a_session_whose_entries_differ_in_weight_or_group_is_refused(changed):
     ("changed", "error", "message"),
     [
         ({"scores": torch.tensor([1, float("nan"), 1, 1])}, ValueError, "1 of 4 rows with a score that is NaN .*try 1"),
+        (
+            {"scores": torch.tensor([1, float("inf"), 1, 1])},
+            ValueError,
+            "1 of 4 rows with a score that is NaN or \\+inf",
+        ),
         ({"labels": torch.tensor([1, 0, float("inf"), 0])}, ValueError, "a gain that is NaN or infinite: entry 2"),
         ({"indexes": torch.tensor([1, 1, 2])}, ValueError, "must be tensors of one shape"),
         ({"exclude": torch.tensor([1])}, TypeError, "update has no argument 'exclude'"),

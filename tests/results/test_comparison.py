@@ -784,6 +784,19 @@ def test_the_text_says_that_not_all_results_pass_and_of_which_lower_values_are_b
     assert "worse by less than 0.02 (lower values of m are better). Not all results pass, each tested" in text
 
 
+def test_a_run_beside_itself_has_no_loss():
+    rows = rows_of({"m": [0, 1] * 20})
+    comparison = trm.compare({"old": rows, "new": rows}, margin=0.1)
+
+    assert comparison.verdict == "Passed: m rose by 0.0000, by at least 0.0000 (95 %): no loss."
+
+
+def test_a_difference_of_0_is_printed_without_a_sign():
+    comparison = trm.compare({"old": rows_of({"m": [0, 1] * 20}), "new": rows_of({"m": [1, 0] * 20})}, margin=0.1)
+
+    assert "m fell by 0.0000, by at most " in comparison.verdict
+
+
 def test_without_a_margin_there_is_no_verdict():
     comparison = gate(0.0)
 

@@ -1,6 +1,7 @@
 """Rows kept by id: their contents, their files, and their intervals."""
 
 import math
+import struct
 from statistics import NormalDist
 
 import pytest
@@ -136,6 +137,16 @@ def test_a_file_that_is_none_of_ours_is_refused(write, error, says, tmp_path):
     write(tmp_path / "rows")
     with pytest.raises(error, match=says):
         trm.Rows.from_parquet(tmp_path / "rows")
+
+
+def test_a_value_that_the_disk_has_changed_is_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    rows = trm.Rows({"HR": torch.tensor([0.25, 0.75])}, torch.arange(2))
+    rows.to_parquet(path)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<d", 0.75), struct.pack("<d", 0.5)))
+
+    with pytest.raises(ValueError, match="is damaged"):
+        trm.Rows.from_parquet(path)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

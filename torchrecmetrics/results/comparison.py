@@ -265,12 +265,13 @@ class Comparison(ResultTable):
         falls, rises, loss = "fell", "rose", -worst.difference
         if self.higher_is_better[worst.label] is False:
             falls, rises, loss = "rose", "fell", worst.difference
-        change = f"{falls} by {number(loss)}, by at {'least' if failed else 'most'} {number(limit)}"
+        size = number(abs(loss))
+        change = f"{falls} by {size}, by at {'least' if failed else 'most'} {number(limit)}"
         if loss < 0:
-            change = f"{rises} by {number(-loss)}, or {falls} by at most {number(limit)}"
+            change = f"{rises} by {size}, or {falls} by at most {number(limit)}"
         end = f"{_ENDS[self.outcome]} the margin {number(worst.margin or 0)}."
         if limit <= 0:
-            change, end = f"{rises} by {number(abs(loss))}, by at least {number(abs(limit))}", "no loss."
+            change, end = f"{rises} by {size}, by at least {number(abs(limit))}", "no loss."
         if self.outcome == "inconclusive":
             end += f" A difference of {number(worst.detectable)} would be found in four of five cases."
         return f"{self.outcome.capitalize()}: {name} {change} ({100 * self.level:g} %): {end}"
