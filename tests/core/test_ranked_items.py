@@ -288,24 +288,6 @@ def test_the_same_scores_have_the_values_of_plain_python_however_they_come(door)
     assert collection["NDCG"].num_tied == sum(user.tied for user in users)
 
 
-TIED_AT_RANK_2 = {
-    "scores": trm.Scores(torch.tensor([[0.9, 0.1, 0.1]]), torch.tensor([1])),
-    "sessions": trm.Sessions(torch.tensor([0.9, 0.1, 0.1]), torch.tensor([0, 1, 0]), torch.tensor([0, 0, 0])),
-    "negatives": trm.Negatives(torch.tensor([0.1]), torch.tensor([[0.9, 0.1]])),
-    "lists": trm.Lists(torch.tensor([[0, 1, 2]]), torch.tensor([1]), scores=torch.tensor([[0.9, 0.1, 0.1]])),
-}
-
-
-@pytest.mark.parametrize("batch", TIED_AT_RANK_2.values(), ids=TIED_AT_RANK_2)
-@pytest.mark.parametrize(("k", "num_tied"), [(1, 0), (2, 1)])
-def test_a_tie_counts_that_begins_within_the_cut_off(batch, k, num_tied):
-    metric = trm.HR(k)
-    metric.update(batch)
-    metric.compute()
-
-    assert metric.num_tied == num_tied
-
-
 @pytest.mark.parametrize("k", [3, [1, 2, 3, 5, 8]])
 def test_sums_that_depend_on_no_cut_off_are_computed_once_for_all_members(k, monkeypatch, generator):
     metrics = trm.RecMetricCollection(["HR", "NDCG", "MAP", "Recall", "MRR"], k=k)

@@ -439,25 +439,6 @@ def test_a_ranking_made_with_another_option_is_refused(option):
         trm.HR(1, **option).update(trm.Scores(SCORES, TARGET).ranking())
 
 
-@pytest.mark.parametrize(
-    ("metric", "of_ranks", "of_list"),
-    [
-        (trm.Recall(2), (1 / 5 + 2 / 3) / 2, 1 / 5),
-        (trm.Recall(2, weighted=True), (1 / 5 + 2 / 3) / 2, 1 / 5),
-        (trm.F1(2), (2 * 1 / (2 + 5) + 2 * 2 / (2 + 3)) / 2, 2 * 1 / (2 + 5)),
-        (trm.NDCG(2), (LOG[1] / (LOG[1] + LOG[2]) + 1) / 2, LOG[1] / (LOG[1] + LOG[2])),
-        (trm.MAP(2), (1 / 5 + 2 / 3) / 2, 1 / 5),
-    ],
-    ids=lambda part: getattr(part, "label", ""),
-)
-def test_relevant_items_count_beyond_a_cut_off_or_in_no_list(metric, of_ranks, of_list):
-    ranks = torch.tensor([[1, 3, 4, 5, 6], [2, 0, 7, 1, 0]])  # R = 5 and R = 3, in any order
-    lists = trm.Lists(torch.tensor([[9, 8]]), torch.tensor([[9, 1, 2, 3, 4]]))  # R = 5
-
-    assert value(metric.clone(), ranks, depth=9) == pytest.approx(of_ranks)
-    assert value(metric.clone(), lists) == pytest.approx(of_list)
-
-
 def test_a_row_whose_value_is_inf_over_inf_is_left_out():
     metric = trm.NDCG(2, validate_args=False)
     metric.update(torch.tensor([[0.1, 0.9], [0.1, 0.9]]), torch.tensor([[1], [1]]), gains=torch.tensor([[INF], [2.0]]))

@@ -132,16 +132,6 @@ def test_a_spread_has_no_standard_error():
     assert metric.standard_error().isnan()
 
 
-def test_evaluate_takes_each_users_history_from_the_interactions_of_the_catalogue():
-    scores, target, history, _ = world()
-    train, test = (trm.Interactions.from_padded(ids, num_items=ITEMS) for ids in (history[:, :5], target))
-    catalogue = trm.Catalogue.from_interactions(train)
-    options = {"target": test, "exclude": train, "catalogue": catalogue, "all_users": True}
-    result = trm.evaluate(["StatisticalParity@5", "EqualOpportunity@5"], lambda users: scores[users], **options)
-
-    assert [value.item() for value in result.values()] == elliots(scores, target, history, groups_of(catalogue))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("columns", "options", "says"),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from values import near, numbers
+from values import numbers
 
 import torchrecmetrics as trm
 from torchrecmetrics.data.catalogue import Catalogue
@@ -216,19 +216,14 @@ def made(seed=3, users=30, items=12):
     return train, test, torch.randn(users, 4, generator=generator), torch.randn(items, 4, generator=generator)
 
 
-def test_evaluate_has_the_values_of_updates_and_of_recommended_lists():
-    train, test, users, items = made()
-    kinds = (trm.AveragePopularity, First, Entries, trm.ExposureGini, trm.Seen, trm.Serendipity)
+def test_evaluate_takes_histories_from_the_interactions_of_the_catalogue():
+    train = trm.Interactions.from_dense(torch.tensor([[1, 0, 0], [0, 1, 1]]).bool())
+    test = trm.Interactions.from_dense(torch.tensor([[0, 1, 0], [1, 0, 0]]).bool())
+    scores = torch.tensor([[0.3, 0.2, 0.1], [0.1, 0.3, 0.2]])  # lists 0 1 and 1 2
     catalogue = Catalogue.from_interactions(train)
-    metrics = [*(kind(4, catalogue=catalogue) for kind in kinds), trm.Recall(4)]
-    expected = near(trm.evaluate(metrics, users, items, target=test, exclude=train, batch_size=7))
-    collection = trm.RecMetricCollection([metric.clone() for metric in metrics])
-    for ids in (test.degree > 0).nonzero()[:, 0].split(5):
-        past = train.select(ids)
-        collection.update(trm.Scores(users[ids] @ items.T, test.select(ids), exclude=past, history=past))
+    result = trm.evaluate(["Seen", "Recall"], scores, torch.eye(3), target=test, k=2, catalogue=catalogue)
 
-    assert numbers(collection.compute()) == expected
-    assert numbers(trm.evaluate_lists(metrics, trm.recommend(users, items, 4, exclude=train), target=test)) == expected
+    assert result.floats() == {"Seen@2": (1 / 2 + 2 / 2) / 2, "Recall@2": (1 + 0) / 2}
 
 
 def test_users_without_ground_truth_have_lists_with_all_users_and_change_no_accuracy():
