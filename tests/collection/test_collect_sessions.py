@@ -122,22 +122,26 @@ THREE_ENTRIES = torch.tensor([0.9, 0.1, 0.3]), torch.tensor([1, 0, 1])
 def test_a_session_without_entries_is_a_row_with_a_group_and_no_relevant_item(lengths, hits):
     accumulators = [trm.ByGroup("a", "b"), trm.KeptRows()]
     metrics = trm.RecMetricCollection("HR", k=1, empty_target_action="neg", accumulators=accumulators)
-    batch = metrics(trm.Sessions(*THREE_ENTRIES, lengths=torch.tensor(lengths)), groups=torch.tensor([0, 1, 1]))
+    metrics.update(trm.Sessions(*THREE_ENTRIES, lengths=torch.tensor(lengths)), groups=torch.tensor([0, 1, 1]))
 
-    assert numbers(batch) == numbers(metrics.compute()) == pytest.approx({"HR@1": 2 / 3, "HR@1/a": 1, "HR@1/b": 1 / 2})
-    assert [value.num_users for value in metrics.values()] == [3, 1, 2]
+    assert numbers(metrics.compute()) == pytest.approx({"HR@1": 2 / 3, "HR@1/a": 1, "HR@1/b": 1 / 2})
     assert metrics.rows.values["HR@1"].tolist() == hits
 
 
 def test_a_session_without_entries_has_a_weight():
     batch = trm.Sessions(*THREE_ENTRIES, lengths=torch.tensor([2, 0, 1]))
-    skipping, counting = trm.HR(1), trm.HR(1, empty_target_action="neg")
-    skipping.update(batch, weights=torch.tensor([1.0, 2.0, 1.0]))
+    counting = trm.HR(1, empty_target_action="neg")
 
-    assert (skipping.compute(), skipping.num_users, skipping.num_skipped) == (1, 2, 1)
-    assert counting(batch, weights=torch.tensor([1.0, 2.0, 1.0])) == counting.compute() == (1 + 1) / (1 + 2 + 1)
+    assert counting(batch, weights=torch.tensor([1.0, 2.0, 1.0])) == (1 + 1) / (1 + 2 + 1)
     with pytest.raises(ValueError, match=r"weights must be \[3\], one per row"):
         counting.update(batch, weights=torch.ones(2))
+
+
+def test_a_session_without_entries_is_skipped_unless_it_counts():
+    metric = trm.HR(1)
+    metric.update(trm.Sessions(*THREE_ENTRIES, lengths=torch.tensor([2, 0, 1])))
+
+    assert (metric.compute(), metric.num_users, metric.num_skipped) == (1, 2, 1)
 
 
 SCORES, LABELS = torch.tensor([3.0, 1, 2, 5, 4, 9]), torch.tensor([0, 1, 0, 1, 0, 1])
@@ -275,21 +279,28 @@ def test_a_hit_rate_that_means_something_is_quiet(num_hits, length, options, val
 def test_sessions_without_a_relevant_item_are_counted_over_all_chunks(monkeypatch):
     """13 of 100 numbers leave 3 when they are divided by 8."""
     monkeypatch.setattr(sessions, "ENTRIES_AT_ONCE", 30)
-    metrics, numbers = trm.CollectSessions(trm.MRR(empty_target_action="error")), torch.arange(100)
-    metrics.update(torch.rand(100), numbers % 8 != 3, numbers)
+    metrics, sessions_of_one = trm.CollectSessions(trm.MRR(empty_target_action="error")), torch.arange(100)
+    metrics.update(torch.rand(100), sessions_of_one % 8 != 3, sessions_of_one)
 
     with pytest.raises(ValueError, match=r": 13 rows without a relevant item"):
         metrics.compute()
 
 
-def begun():
-    """Return entries, and two collections: one with the first 60 of them, which waits for the others, and an empty."""
-    flat = rows(11)
-    return flat, update(collect(["NDCG"], k=3), flat, [slice(0, 60)]), collect(["NDCG"], k=3)
+def begun(**options):
+    """Return metrics with the relevant entry of session 7, whose score is 0.2."""
+    metrics = collect("MRR", **options)
+    metrics.update(torch.tensor([0.2]), torch.tensor([1]), torch.tensor([7]))
+    return metrics
+
+
+def ended(metrics):
+    """Return the MRR after two more entries of session 7, of which the first one is above its relevant entry."""
+    metrics.update(torch.tensor([0.9, 0.1]), torch.tensor([0, 0]), torch.tensor([7, 7]))
+    return metrics.compute()["MRR"]
 
 
 def loaded(metrics):
-    other = collect(["NDCG"], k=3)
+    other = collect("MRR")
     metrics.persistent(True), other.persistent(True)
     other.load_state_dict(copy.deepcopy(metrics.state_dict()))
     return other
@@ -301,52 +312,64 @@ def loaded(metrics):
     ids=["deepcopy", "pickle", "clone", "checkpoint"],
 )
 def test_a_copy_carries_the_entries_that_wait(copied):
-    flat, metrics, whole = begun()
-    other = update(copied(metrics), flat, [slice(60, None)])
+    metrics = begun()
 
-    assert other.compute() == update(whole, flat).compute() != metrics.compute()
+    assert ended(copied(metrics)) == 1 / 2
+    assert metrics.compute()["MRR"] == 1
 
 
 def test_forward_returns_the_value_of_its_entries_and_keeps_them():
-    flat, first, metrics = begun()
-    update(metrics, flat, [slice(60, None)])
-    value = metrics(*(column[:60] for column in flat))
+    metrics = begun()
+    value = metrics(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0, 0, 1]), torch.tensor([7, 7, 7]))
 
-    assert value == first.compute()
-    assert metrics.compute() == update(collect(["NDCG"], k=3), flat).compute() != value
+    assert value["MRR"] == 1 / 3
+    assert metrics.compute()["MRR"] == 1 / 3
 
 
 def test_reset_forgets_the_entries_that_wait():
-    flat, metrics, whole = begun()
+    metrics = begun()
     metrics.compute()
     metrics.reset()
+    metrics.update(torch.tensor([0.15, 0.1]), torch.tensor([0, 1]), torch.tensor([7, 7]))
 
-    assert update(metrics, flat).compute() == update(whole, flat).compute()
+    assert metrics.compute()["MRR"] == 1 / 2
+
+
+def test_reset_gives_back_the_budget_of_the_device():
+    """An entry takes 4 + 8 + 8 bytes, so an epoch of four stays within 100 bytes, and two together would not."""
+    metrics = collect("MRR", validate_args=False).to("meta")
+    metrics.evaluator.budget = 100
+    for _ in range(3):
+        metrics.reset()
+        metrics.update(*(column.to("meta") for column in FLAT.values()))
+
+    assert metrics.evaluator.entry_ids[0].device.type == "meta"
 
 
 def test_merging_puts_together_sessions_that_wait_in_both():
-    flat, metrics, whole = begun()
-    other = update(collect(["NDCG"], k=3), flat, [slice(60, None)])
+    metrics, other = begun(), collect("MRR")
+    other.update(torch.tensor([0.9]), torch.tensor([0]), torch.tensor([7]))
     metrics.compute()
     metrics.merge_state(other)
 
-    assert metrics.compute() == update(whole, flat).compute()
+    assert metrics.compute()["MRR"] == 1 / 2
 
 
 @pytest.mark.parametrize(
     "stranger",
     [
-        collect(["NDCG"], k=3).evaluator.metric_state,
-        trm.RecMetricCollection(["NDCG"], k=3).evaluator,
-        collect(["NDCG"], k=3, ties="optimistic").evaluator,
+        collect("MRR").evaluator.metric_state,
+        trm.RecMetricCollection("MRR").evaluator,
+        collect("MRR", ties="optimistic").evaluator,
     ],
+    ids=["state", "no sessions", "other ties"],
 )
 def test_states_of_anything_but_the_same_sessions_are_not_merged(stranger):
-    _, metrics, _ = begun()
+    metrics = begun()
 
-    with pytest.raises(ValueError, match="NDCG@3 merges sessions of the same metrics and options, got"):
+    with pytest.raises(ValueError, match="MRR merges sessions of the same metrics and options, got"):
         metrics.evaluator.merge_state(stranger)
-    assert metrics.evaluator.num_entries == 60
+    assert metrics.evaluator.num_entries == 1
 
 
 @UNLIKE

@@ -70,10 +70,11 @@ def test_a_window_holds_the_last_slots_that_have_its_number_of_rows(window, size
 def test_a_window_of_3_updates_holds_the_last_three_batches():
     """It keeps no older one in memory."""
     window = trm.Window(updates=3)
-    metrics = make(window)
-    end = fed(metrics, [50, 7, 20, 3, 40])
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[window])
+    for rank in (1, 1, 2, 1, 2):
+        metrics.update(torch.tensor([rank]), depth=10)
 
-    assert recent(metrics) == alone(slice(end - 63, end))
+    assert metrics.compute()["HR@1/window"] == 1 / 3
     assert len(window.slots) == 3
 
 
@@ -240,6 +241,14 @@ def test_evaluate_leaves_out_windows():
     result = trm.evaluate(hits_of_three(), torch.rand(2, 2), torch.rand(3, 2), target=target)
 
     assert list(result) == ["HR@5"]
+
+
+def test_slots_that_are_loaded_from_the_host_are_summed_on_the_device_of_the_metrics():
+    window = trm.Window(100)
+    metrics = trm.RecMetricCollection(["HR", "MRR"], k=10, accumulators=[window]).to("meta")
+    metrics.load_state_dict(persistent(trm.Window(100)).state_dict())
+
+    assert window.totals()["sums"].device.type == "meta"
 
 
 @pytest.mark.parametrize("window", [trm.Window(100), trm.Window(updates=3)], ids=repr)
