@@ -21,6 +21,7 @@ from trainers import (
     make_module,
     samples,
     trainer,
+    validated,
 )
 
 import torchrecmetrics as trm
@@ -59,17 +60,21 @@ def test_loggers_hold_what_each_epoch_gave(pl, tmp_path):
 
 
 def test_keys_are_made_of_prefix_and_key_format(pl):
-    options = {"prefix": "{stage}_full/{name}_", "key_format": "{name}_at_{k}"}
-    callback = RecMetricsCallback(["HR", "NDCG"], k=10, prog_bar=["HR@10", "NDCG_at_10"], **options)
-    run = trainer(pl, callback)
-    run.validate(make_module(pl), loader(DATA), verbose=False)
-
-    assert set(logged(run)) == {"val_full/val_HR_at_10", "val_full/val_NDCG_at_10"} == set(run.progress_bar_metrics)
+    callback = RecMetricsCallback("HR", k=10, prefix="{stage}_full/{name}_", key_format="{name}_at_{k}")
+    assert list(validated(pl, callback, loader(DATA))) == ["val_full/val_HR_at_10"]
 
 
 @pytest.mark.parametrize("key", ["val/NDCG@10", "cold/NDCG@10", "NDCG@10"])
 def test_prog_bar_takes_keys_as_they_are_logged(key):
     assert RecMetricsCallback("NDCG", k=[5, 10], prog_bar=[key]).prog_bar == {"NDCG@10"}
+
+
+def test_prog_bar_takes_labels_and_keys_of_a_format(pl):
+    callback = RecMetricsCallback(["HR", "NDCG"], k=5, key_format="{name}_at_{k}", prog_bar=["HR@5", "NDCG_at_5"])
+    run = trainer(pl, callback)
+    run.validate(make_module(pl), loader(DATA), verbose=False)
+
+    assert set(run.progress_bar_metrics) == {"val/HR_at_5", "val/NDCG_at_5"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_prog_bar_shows_all_logged_keys_none_or_these(prog_bar, shown, pl):
     groups = [trm.ByGroup("even", "odd")]
     callback = RecMetricsCallback("HR", k=5, accumulators=groups, prog_bar=prog_bar, log_counts=True)
     run = trainer(pl, callback)
-    module = make_module(pl, lambda s, t, u: {"scores": s, "target": t, "groups": u % 2})
+    module = make_module(pl, lambda scores, target, users: {"scores": scores, "target": target, "groups": users % 2})
     run.validate(module, loader(DATA), verbose=False)
 
     assert set(run.progress_bar_metrics) == {f"val/{key}" for key in shown}

@@ -342,6 +342,9 @@ def test_a_name_is_shown_as_it_is(make, label_of, name):
     assert not matplotlib.cbook.is_math_text(label)
 
 
+THICK, THIN = 3, 1  # widths of the lines of intervals and of corrected ones
+
+
 def horizontal(axes, width):
     """Return the ends of the horizontal lines of this width by row."""
     lines = [line for line in axes.lines if line.get_linewidth() == width and len({*line.get_ydata()}) == 1]
@@ -353,8 +356,8 @@ def test_each_difference_is_a_dot_with_a_thick_interval_and_a_thin_corrected_one
     _, axes = trm.plot(comparison)
     results = [*enumerate(comparison.results)]
 
-    assert horizontal(axes, 3) == {row: (result.low, result.high) for row, result in results}
-    assert horizontal(axes, 1) == {row: (result.adjusted_low, result.adjusted_high) for row, result in results}
+    assert horizontal(axes, THICK) == {row: (result.low, result.high) for row, result in results}
+    assert horizontal(axes, THIN) == {row: (result.adjusted_low, result.adjusted_high) for row, result in results}
     (dots,) = [line for line in axes.lines if line.get_marker() == "o"]
     assert list(dots.get_xdata()) == [result.difference for _, result in results]
 
@@ -398,15 +401,16 @@ def test_a_single_comparison_has_no_corrected_interval():
     _, axes = trm.plot(trm.compare(runs(["HR@10"]), resamples=500))
 
     assert axes.get_title(loc="left") == "95 % intervals"
-    assert horizontal(axes, 1) == {}
-    assert [list(line.get_xdata()) for line in axes.lines if line.get_linewidth() == 1] == [[0, 0]]
+    assert horizontal(axes, THIN) == {}
 
 
 def test_a_one_sided_interval_reaches_the_edge_of_the_axes():
     comparison = trm.compare(runs(["HR@10"]), resamples=500, alternative="greater")
     _, axes = trm.plot(comparison)
+    ((low, high),) = horizontal(axes, THICK).values()
+    right_edge = axes.get_xlim()[1]
 
-    assert horizontal(axes, 3) == {0: (comparison["HR@10"].low, axes.get_xlim()[1])}
+    assert (low, high) == (comparison["HR@10"].low, right_edge)
 
 
 @pytest.mark.parametrize("make", [filled, lambda: trm.compare(runs(), resamples=100)])
