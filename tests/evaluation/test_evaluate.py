@@ -312,9 +312,10 @@ def test_user_ids_that_are_overwritten_while_users_are_scored_change_no_users(ma
         ids[:] = 0
         return torch.eye(7)[asked]
 
-    rows = trm.evaluate("HR@1", score, target=torch.eye(7) > 0, user_ids=ids, keep_rows=True).rows
+    lists = trm.recommend(score, k=1, num_users=7, num_items=7, user_ids=ids, batch_size=1)
 
-    assert rows.ids.tolist() == [1, 3, 6]
+    assert lists.users.tolist() == [3, 1, 6]
+    assert lists.ids.tolist() == [[3], [1], [6]]
 
 
 def test_a_history_adds_no_users():
