@@ -38,10 +38,10 @@ def test_the_number_of_relevant_items_may_differ_between_rows():
 
 
 def test_the_ideal_of_a_complete_list_has_more_relevant_items_than_the_list_has_places():
-    one_hit_of_three_items = trm.Hits(tensor([[0, 1]]), num_relevant=3, complete=True)
-    dcg, ideal = 1 / math.log2(3), 1 + 1 / math.log2(3) + 1 / math.log2(4)
+    one_hit_of_four_items = trm.Hits(tensor([[0, 1]]), num_relevant=4, complete=True)
+    dcg, ideal = 1 / math.log2(3), 1 + 1 / math.log2(3) + 1 / math.log2(4) + 1 / math.log2(5)
 
-    assert trm.NDCG(9)(one_hit_of_three_items).item() == pytest.approx(dcg / ideal)
+    assert trm.NDCG(9)(one_hit_of_four_items).item() == pytest.approx(dcg / ideal)
 
 
 def test_memory_of_flags_does_not_grow_with_relevant_items():
