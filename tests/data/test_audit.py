@@ -58,7 +58,6 @@ def test_the_default_device_does_not_change_a_report():
         "30 users of all parts occur; text, 'u0' to 'u9'",
         "40 items of all parts occur; text, 'i0' to 'i9'",
         "360 different pairs of user and item in all parts, density 0.3\n",  # 360 / (30 * 40)
-        "events of all parts are with the most popular item: ",
         "users of test have the most popular item of train",
         "no_train           0 train parts are empty\n",
         "\n0 faults",

@@ -12,8 +12,7 @@ from torch import inf, tensor
 import torchrecmetrics as trm
 from torchrecmetrics import Catalogue, Interactions
 
-FOUR = tensor([5, 0, 2, 2])
-"""Interactions of four items."""
+FOUR = tensor([5, 0, 2, 2])  # interactions of four items
 
 
 def test_data_are_moved_to_the_device_of_embeddings(device):

@@ -157,8 +157,7 @@ def test_embeddings_may_have_any_strides(of_users, of_items, generator):
     check_products(kernels.Products(of_users(users), of_items(items), bias), ids, (), ids)
 
 
-EQUAL = kernels.Products(torch.ones(130, 4), torch.ones(200, 4))
-"""130 rows of 200 items whose scores are all 4."""
+EQUAL = kernels.Products(torch.ones(130, 4), torch.ones(200, 4))  # 130 rows of 200 items whose scores are all 4
 
 
 @pytest.mark.parametrize("columns", [1, 2, 20])

@@ -107,12 +107,9 @@ def test_scores_on_a_device_without_values_are_listed(items, listed, dtype):
     assert topk_ids(scores, 20, [mask.expand(4, -1)]).shape == (4, listed)
 
 
-@pytest.mark.parametrize(("items", "listed"), [(3, 3), (30, 20), (3000, 20)])
-def test_fake_scores_are_listed(items, listed):
+def test_fake_scores_are_listed():
     with FakeTensorMode():
-        lists = topk_ids(torch.empty(4, items), 20, [torch.zeros(items, dtype=torch.bool)])
-
-    assert lists.shape == (4, listed)
+        assert topk_ids(torch.empty(4, 3000), 20, [torch.zeros(3000, dtype=torch.bool)]).shape == (4, 20)
 
 
 def test_lists_are_no_longer_than_the_items():

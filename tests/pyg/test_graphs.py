@@ -95,10 +95,6 @@ def test_every_adjacency_gives_the_edges_in_any_direction(form, edges):
     assert torch.equal(graph.keys, TRAIN.keys)
 
 
-def test_an_edge_index_of_pyg_is_a_graph():
-    assert evaluate(edges=EdgeIndex(EDGES)) == expected()
-
-
 def test_edge_indexes_of_pyg_are_ground_truth_and_history():
     target, exclude = EdgeIndex(TEST.to_edge_index()), EdgeIndex(TRAIN.to_edge_index())
     assert trm.evaluate("NDCG@5", *split(MODEL), target=target, exclude=exclude) == expected("NDCG@5", k=None)
@@ -111,10 +107,6 @@ def test_lightgcn_embeds_once_in_eval_mode_and_gets_its_mode_back():
 
     assert modes == [False]
     assert model.training
-
-
-def test_metrics_and_cutoffs_are_evaluated_in_batches():
-    assert evaluate(["Recall", "RPrecision"], k=[3, 5], batch_size=5) == expected(["Recall", "RPrecision"], k=[3, 5])
 
 
 def test_edges_have_weights():
@@ -260,8 +252,7 @@ def test_edges_that_may_compete_are_not_warned_of(given, same):
 
 SOME = TEST.take((TEST.users != 4) & (TEST.items != 7))
 OCCURRING = {"user_ids": SOME.users.unique(), "item_ids": SOME.items.unique()}
-READ = Interactions.from_columns(SOME.users, SOME.items, **OCCURRING)
-"""A ground truth whose rows are the users and items that occur, fewer than the model has."""
+READ = Interactions.from_columns(SOME.users, SOME.items, **OCCURRING)  # fewer users and items than the model has
 
 
 def test_ids_that_occur_alone_are_refused_with_their_cure():

@@ -76,30 +76,22 @@ def test_pyg_has_a_value_of_no_labels():
         assert ours.compute()["Precision@1"].isnan()
 
 
-def by_row(lists, edges, weights):
-    """Return the same ranking, made from labels that are collected in a loop."""
-    labels = [{} for _ in lists]
-    for row, item, weight in zip(*edges.tolist(), weights.tolist(), strict=True):
-        labels[row].setdefault(item, weight)
-    width = max([1, *map(len, labels)])
-    ids = [list(row) + [-1] * (width - len(row)) for row in labels]
-    gains = [list(row.values()) + [0.0] * (width - len(row)) for row in labels]
-    return trm.Lists(lists, torch.tensor(ids), gains=torch.tensor(gains), complete=True, duplicates="first")
+TWO_LISTS, THREE_LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
 
 
-@pytest.mark.parametrize("max_relevant", [None, 30])
-@pytest.mark.parametrize("rows", [1, 4, 50])
-def test_random_labels_in_any_order_equal_a_loop_over_them(rows, max_relevant, generator):
-    """A repeated item keeps its first rank and a repeated label its first weight, also in a clone of the collection."""
-    metrics = ["NDCG", "Recall", "Precision", "MAP", "HR", trm.Recall(5, weighted=True, max_relevant=max_relevant)]
-    options = {"k": [1, 5], "max_relevant": max_relevant}
-    lists = torch.randint(-1, 12, (rows, 5), generator=generator)
-    edges = torch.stack([torch.randint(n, (3 * rows,), generator=generator) for n in (rows, 12)])
-    weights = torch.rand(3 * rows, generator=generator)
-    ours = pyg.LinkPredCollection(metrics, **options, duplicates="first", duplicate_labels="first")
-    expected = trm.RecMetricCollection(metrics, **options)(by_row(lists, edges, weights))
+@pytest.mark.parametrize(
+    ("labels", "weights", "rule"),
+    [
+        ([[1, 0, 0, 1], [2, 7, 4, 4]], [1.0, 2, 3, 1], "error"),
+        ([[1, 0, 0, 1, 1, 0], [2, 7, 4, 4, 2, 4]], [1.0, 2, 3, 1, 9, 9], "first"),  # the last two are repeats
+    ],
+)
+def test_labels_in_any_order_count_once_in_their_rows(labels, weights, rule):
+    """Row 0 finds item 4 of weight 3, but not item 7 of weight 2; row 1 finds one of two of weight 1."""
+    collection = pyg.LinkPredCollection(trm.Recall(2, weighted=True), duplicate_labels=rule).clone()
+    result = collection(TWO_LISTS, torch.tensor(labels), torch.tensor(weights))
 
-    assert numbers(ours.clone()(lists, edges, weights)) == near(expected)
+    assert result == {"Recall-weighted@2": pytest.approx((3 / (3 + 2) + 1 / (1 + 1)) / 2)}
 
 
 def test_with_max_relevant_an_update_reads_no_value():
@@ -110,7 +102,6 @@ def test_with_max_relevant_an_update_reads_no_value():
     collection.to("meta").update(lists, labels, torch.empty(20, device="meta"))
 
 
-TWO_LISTS, THREE_LABELS = torch.tensor([[4, 1], [2, 3]]), torch.tensor([[0, 0, 1], [4, 7, 2]])
 WRONG_LABELS = [  # labels, weights, the error of update, and that of compute if checks are deferred
     ([[0, 1, 0], [4, 4, 4]], None, "row 0 holds item 4 more than once", "an item listed twice in target"),
     ([[0, 5], [4, 4]], None, r"is \[5, 4\], in a batch of 2 rows", "2 rows whose labels are not pairs of"),
