@@ -68,7 +68,7 @@ def test_a_metric_is_followed_by_its_groups():
     expected = ["HR@1", "HR@1/cold", "HR@1/warm", "Coverage@1", "HR@3", "HR@3/cold", "HR@3/warm", "Coverage@3"]
 
     assert metrics.groups == ("cold", "warm")
-    assert list(metrics.keys()) == list(metrics.compute()) == [f"val/{key}" for key in expected]
+    assert list(metrics.compute()) == [f"val/{key}" for key in expected]
     assert list(metrics(SCORES, TARGET, groups=CODES)) == [f"val/{key}" for key in expected]
 
 
@@ -146,9 +146,9 @@ def test_unknown_groups_are_refused_by_compute_if_checks_are_deferred_and_no_gro
         (partial(make, trm.ByGroup("a", column="weights")), ValueError, "reads weights=, which is an argument of"),
         (partial(make, trm.ByGroup), TypeError, r"must hold objects such as ByGroup\('cold', 'warm'\), got"),
         (
-            lambda: trm.RecMetricCollection("HR", k=1, accumulators=trm.ByGroup("a")),
+            lambda: trm.RecMetricCollection("MRR", accumulators=trm.ByGroup("a")),
             TypeError,
-            r"accumulators must be a list: accumulators=\[ByGroup\('a'",
+            r"must be a list: .*ByGroup",
         ),
         (trm.ByGroup("a").update, TypeError, r"ByGroup\('a'.* has no update of its own: update the collection"),
     ],

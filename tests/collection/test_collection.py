@@ -132,21 +132,6 @@ def test_mean_ranks_between_whole_numbers_count_as_they_are():
     assert collection.compute()["MRR@5"].item() == pytest.approx((1 / 2.2 + 1 / 4.4) / 2)
 
 
-def test_values_of_a_batch_may_be_overwritten_when_they_were_added(device):
-    """Recorded graphs do so, after the first batch and after later ones."""
-    collection, args = make(["HR", "NDCG"], k=[2, 5]).to(device), batch(1, device=device)
-    expected = numbers(collection(*args))
-    collection.reset()
-    for _ in range(2):
-        rows = collection.evaluator._batch_rows(trm.Scores(*args))
-        collection.evaluator._add_rows(rows)
-        rows.values.fill_(torch.nan)
-        rows.undefined.fill_(True)
-
-    assert numbers(collection.compute()) == expected
-    assert collection["HR@2"].num_users == 16
-
-
 def test_keys_are_in_order_of_k_and_then_of_the_names():
     """Metrics without a cut-off come last."""
     collection = make(["NDCG", "hitrate", "AUROC", "map@7", trm.HR(3)], k=[20, 5])
