@@ -273,6 +273,14 @@ def test_rows_with_a_weight_are_counted_as_averaged_empty_unreachable_and_tied()
     assert (metric.num_users, metric.num_skipped, metric.num_unreachable, metric.num_tied) == (3, 1, 1, 1)
 
 
+@pytest.mark.parametrize(("k", "num_tied"), [(1, 0), (2, 1)])
+def test_a_tie_counts_that_begins_within_the_cut_off(k, num_tied):
+    metric = trm.HR(k)
+    metric.update(torch.tensor([[0.9, 0.1, 0.1]]), torch.tensor([1]))
+
+    assert metric.num_tied == num_tied
+
+
 @pytest.mark.parametrize(("others", "tied"), [([], 1), (["HR@3"], 2), (["MRR"], 3)])
 @pytest.mark.parametrize("split", [1, 2, 4])
 def test_a_tie_counts_within_the_ranks_that_metrics_read_whatever_the_other_rows(others, tied, split):
@@ -437,6 +445,11 @@ def test_a_metric_without_options_takes_a_ranking_made_with_any(option):
 def test_a_ranking_made_with_another_option_is_refused(option):
     with pytest.raises(ValueError, match="but the ranking was made with"):
         trm.HR(1, **option).update(trm.Scores(SCORES, TARGET).ranking())
+
+
+def test_relevant_items_that_a_list_lacks_count():
+    lists = trm.Lists(torch.tensor([[9, 8]]), torch.tensor([[9, 1, 2, 3, 4]]))
+    assert value(trm.Recall(2), lists) == 1 / 5
 
 
 def test_a_row_whose_value_is_inf_over_inf_is_left_out():

@@ -24,16 +24,6 @@ def test_a_state_that_was_written_in_place_is_0_after_a_reset(metrics):
     assert not any(state.any() for state in tensors(metrics))
 
 
-def test_states_that_are_copied_in_place_count_with_later_batches():
-    saved, metrics = trm.HR(2), trm.HR(2)
-    saved.update(SCORES, TARGET)
-    for source, state in zip(tensors(saved), tensors(metrics), strict=True):
-        state.copy_(source)
-    metrics.update(SCORES, TARGET)
-
-    assert metrics.num_users == 3 + 3
-
-
 @pytest.fixture
 def impatient_threads():
     """Let threads take turns every ten microseconds, not every five milliseconds."""
