@@ -110,10 +110,11 @@ def test_a_scipy_matrix_is_of_the_class_that_is_asked_for(matrix, kind):
     assert made.toarray().tolist() == [[3, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 2, 0]]
 
 
-def test_a_change_of_a_scipy_matrix_does_not_change_the_interactions():
+@pytest.mark.parametrize("matrix", [False, True])
+def test_a_change_of_a_scipy_matrix_does_not_change_the_interactions(matrix):
     graph = of_edges(EDGES, 3, 5, torch.tensor([6.0, 7, 8, 9]))
-    matrix = graph.to_scipy()
-    matrix.data[:], matrix.indices[:], matrix.indptr[:] = 0, 0, 0
+    made = graph.to_scipy(matrix=matrix)
+    made.data[:], made.indices[:], made.indptr[:] = 0, 0, 0
 
     assert (pairs(graph), graph.values.tolist()) == ([(0, 0), (0, 4), (2, 1), (2, 3)], [9, 7, 6, 8])
 
