@@ -117,6 +117,13 @@ POSITIVES = (torch.randn(500, generator=GENERATOR) * 2 + 2).round()
 NEGATIVES = (torch.randn(500, 100, generator=GENERATOR) * 2).round()  # many ties
 
 
+def test_an_unchecked_nan_in_a_pool_is_below_every_positive():
+    pool = tensor([0.5, NAN, 0.9])
+    metric = trm.MRR(validate_args=False)
+
+    assert metric(trm.Negatives(tensor([0.7]), pool, pool=True)) == 1 / 2  # behind 0.9 alone
+
+
 def test_mrr_and_hits_are_those_of_ogbl_citation2():
     ogb = pytest.importorskip("ogb.linkproppred")
     theirs = ogb.Evaluator("ogbl-citation2").eval({"y_pred_pos": POSITIVES, "y_pred_neg": NEGATIVES})
