@@ -155,6 +155,16 @@ def test_a_checkpoint_that_was_cast_is_loaded_as_sums_and_counts(metric):
     assert {state.dtype for state in tensors(other)} == SUMS_AND_COUNTS
 
 
+def test_a_checkpoint_from_the_host_goes_on_on_the_device_of_the_metric():
+    on_host, metric = (trm.HR(5, validate_args=False).to(device) for device in ("cpu", "meta"))
+    for each in (on_host, metric):
+        each.persistent(True)
+    metric.load_state_dict(on_host.state_dict())
+
+    metric.update(torch.tensor([1], device="meta"), depth=10)
+    assert {state.device.type for state in tensors(metric)} == {"meta"}
+
+
 @pytest.mark.parametrize("name", ["k", "options", "catalogue", "empty_target_action"])
 def test_a_description_cannot_be_changed(name):
     """Cut-off, options and catalogue belong to the state: another value needs another metric."""

@@ -76,9 +76,9 @@ class BareMetric(Metric):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        for name, default in self._defaults.items():  # a checkpoint may have been cast
+        for name, default in self._defaults.items():  # a checkpoint may have been cast, or lie on another device
             if isinstance(default, Tensor):
-                vars(self)[name] = getattr(self, name).to(default.dtype)
+                vars(self)[name] = getattr(self, name).to(self.device, default.dtype)
 
 
 class Accumulator(BareMetric):
