@@ -121,6 +121,16 @@ def test_beyond_the_budget_all_rows_go_to_the_host(monkeypatch):
     assert len(moved) == 4 * (2 + 4)  # four columns of two batches, and later of four
 
 
+def test_reset_gives_back_the_budget_of_the_device(monkeypatch):
+    """A batch of 4 rows takes 72 bytes, as above, so two within 100 bytes would be too many."""
+    metrics = trm.RecMetricCollection("HR", k=1, accumulators=[trm.KeptRows(budget=100)], validate_args=False)
+    metrics.to("meta")
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda column: pytest.fail("rows were moved to the host"))
+    for _ in range(3):
+        metrics.reset()
+        metrics.update(torch.zeros(4, 3, device="meta"), torch.zeros(4, dtype=torch.int64, device="meta"))
+
+
 def test_merge_state_appends_the_rows_of_the_other_collection():
     first, second = keeping(([1, 2], [0, 1])), keeping(([3], [9]))
     _ = first.rows  # gathered before the merge, and anew after it

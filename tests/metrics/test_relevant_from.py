@@ -167,3 +167,10 @@ DOORS = {
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_every_door_counts_from_the_grade_on(door):
     assert door()["MRR-from2@4"].item() == pytest.approx(1 / 3)
+
+
+def test_two_grades_in_one_collection_have_relevant_items_of_their_own():
+    collection = trm.RecMetricCollection([trm.Recall(1, relevant_from=2), trm.Recall(1, relevant_from=3)])
+    collection.update(torch.tensor([[0.9, 0.8]]), torch.tensor([[2.0, 3.0]]))
+
+    assert collection.compute() == {"Recall-from2@1": 1 / 2, "Recall-from3@1": 0 / 1}
