@@ -59,7 +59,7 @@ def test_values_at_several_cutoffs_equal_those_at_each_alone_on_random_rows(kind
 
 @pytest.mark.parametrize("kind", INPUTS)
 def test_a_ranking_that_was_read_before_gives_the_values_of_a_fresh_one(kind):
-    """What is cached for one formula or option is not used for another."""
+    """A value cached for one formula or option is not used for another."""
     batch = INPUTS[kind]()
     read = batch.ranking()
 

@@ -55,12 +55,12 @@ def test_a_window_holds_the_last_slots_that_have_its_number_of_rows(window, size
     """It has at least `window` rows, and less than a slot and a batch more."""
     metrics = make(trm.Window(window))
     end = fed(metrics, sizes)
-    starts, slot, held = [0], 0, 0
+    starts, slot, num_rows = [0], 0, 0
     for size in sizes:  # find the rows at which slots begin
-        held += size
+        num_rows += size
         slot += size
         if slot >= -(-window // 100):
-            starts.append(held)
+            starts.append(num_rows)
             slot = 0
     first = max((start for start in starts if end - start >= window), default=0)
 

@@ -75,7 +75,7 @@ MISTAKES_OF_PADDING = {
         scored("Recall@1", FALLS, rows([5, 0], [3, 7], times=16), 1 / 4), "of target looks",
         scored("Recall@1", FALLS, rows([5, -1], [3, 7], times=16), 0),
         scored("Recall@1", FALLS, rows([5, 0], [0, 7], times=16), 1 / 2)),
-    "a history that nobody reads": (
+    "a history that no metric reads": (
         scored("HR@1", FALLS, ITEM_1, 0, history=ITEM_0), "no metric of this update reads history=",
         scored("HR@1", FALLS, ITEM_1, 1, exclude=ITEM_0),
         scored("HR@1", FALLS, ITEM_1, 1, history=ITEM_0, exclude=ITEM_0)),

@@ -213,7 +213,7 @@ def test_merging_another_state_is_refused_and_leaves_the_metric_as_it_was(wrong,
 
 
 def test_the_value_does_not_depend_on_the_default_dtype(metric, request):
-    """Which Lightning's "bf16-true" sets to bfloat16."""
+    """Lightning's "bf16-true" sets the default dtype to bfloat16."""
     scores_and_target = batch(1, metric.device)
     usual = fresh(metric)(**scores_and_target)
     request.addfinalizer(partial(torch.set_default_dtype, torch.float32))

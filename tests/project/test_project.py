@@ -114,7 +114,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 
 def missing_paths(page):
-    """Return the paths of the repository, or modules of the package's folder, that a page names and nobody has."""
+    """Return the paths that a page names, of the repository or the package, that do not exist."""
     text = page.read_text(encoding="utf-8")
     paths = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w", text) + re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text)
     return {path for path in paths if not (ROOT / path).exists() and not (ROOT / "torchrecmetrics" / path).exists()}

@@ -187,7 +187,7 @@ def test_collections_load_no_tables_data_or_evaluation():
 
 
 def test_only_collections_and_metrics_ask_for_the_class_of_an_accumulator():
-    """What differs between accumulators is a method of theirs."""
+    """Other modules call methods of accumulators, in which these differ."""
     asked = {
         (module, ast.unparse(node.args[1]))
         for module in MODULES

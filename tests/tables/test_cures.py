@@ -9,7 +9,7 @@ import torchrecmetrics as trm
 from torchrecmetrics import Log, Table
 
 pd = pytest.importorskip("pandas")
-pl = pytest.importorskip("polars")
+pytest.importorskip("polars")
 pytest.importorskip("pyarrow")
 
 

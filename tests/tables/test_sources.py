@@ -20,7 +20,7 @@ from torchrecmetrics.tables.sources import open_file, source_of_frame
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
-np = pytest.importorskip("numpy")
+pytest.importorskip("numpy")
 pl = pytest.importorskip("polars")
 
 EVENTS = [("u9", "i3", 4, 30), ("u10", "i1", 5, 10), ("u9", "i1", 3, 20)]

@@ -7,7 +7,7 @@ import pytest
 import torchrecmetrics as trm
 from torchrecmetrics import Table
 
-pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 
 PAIRS = {"user_id": [1, 1], "item_id": [7, 8]}

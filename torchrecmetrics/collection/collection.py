@@ -121,7 +121,7 @@ class Value(LastResult, BareMetric):
         """Cut-off of the metric."""
         self.bounds: tuple[float, float] | None = metric.bounds
         """Lowest and highest value of the metric."""
-        constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics lets nobody set them
+        constants = ("higher_is_better", "plot_lower_bound", "plot_upper_bound")  # torchmetrics refuses to set them
         vars(self).update({name: getattr(metric.metric_class, name) for name in constants})
         if leads:
             self.evaluator: CollectionEvaluator = evaluator

@@ -55,7 +55,7 @@ class RankedLists(NamedTuple):
             merges: True if rows of one user, item and rank are the same row.
 
         Raises:
-            ValueError: for values that are no ranks, ranks that do not number a list, and if nobody's list is ranked.
+            ValueError: for values that are no ranks, ranks that do not number a list, and if no user's list is ranked.
         """
         num_users = len(is_ranked)
         is_ranked = torch.nn.functional.pad(is_ranked, (0, len(user_ids) - num_users))
@@ -358,9 +358,9 @@ class ListSource(RankingSource):
         such = (
             f"items of {what} are such as {listed!r}, those of target such as {relevant!r}: are these ids of one kind?"
         )
-        held = 0 if self.catalogue is None else self.catalogue.num_items
-        both_are_held = bool(unlisted.side[:held].any()) and bool(unlisted.other[:held].any())
-        if int(unlisted.rows.sum()) == num_items and not both_are_held:
+        num_known = 0 if self.catalogue is None else self.catalogue.num_items
+        knows_both = bool(unlisted.side[:num_known].any()) and bool(unlisted.other[:num_known].any())
+        if int(unlisted.rows.sum()) == num_items and not knows_both:
             raise ValueError(
                 f"no item of {what} is an item of target; {such} If they are, pass catalogue= with the items of both, "
                 "trm.Catalogue.from_interactions(train)"
