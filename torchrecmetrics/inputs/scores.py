@@ -101,7 +101,8 @@ class Scores(BatchInput):
             raise ValueError("scores need a target; pass ranks as integers, or as Ranks(ranks, depth=)")
         checks = Checks(options.validate_args, device, rows)
         target = no_target(rows, device) if self.target is None else self.target
-        reject_whole(target, self.gains, (rows, items), checks)
+        if isinstance(target, Tensor) and not target.is_nested and target.shape == (rows, items):
+            reject_whole(target, self.gains, checks)
         targets = Targets.read(target, self.gains, self.exclude, (rows, items), options, checks)
         depth = needs.depth_for(targets.ids.shape[1]) if needs.whole_targets else needs.depth
         counts = count_targets(scores, targets, needs._replace(depth=depth), options, checks)
@@ -169,7 +170,8 @@ def get_topk_ranks(
     if isinstance(target, SelectedItems) and target.values is not None:
         raise TypeError("get_topk_ranks takes no gains, but target has values: pass target.items")
     refuse_dense("target", target, "scores of get_topk_ranks")
-    reject_whole(target, None, (rows, items), checks)
+    if isinstance(target, Tensor) and not target.is_nested and target.shape == (rows, items):
+        reject_whole(target, None, checks)
     targets = Targets.read(target, None, exclude, (rows, items), options, checks)
     counts = count_targets(scores, targets, Needs(k), options, checks)
     valid, _ = checks.finish()

@@ -113,14 +113,12 @@ def padded(
     return cast(Tensor, target), cast("Tensor | None", gains)  # `Targets.read` refuses anything but a tensor
 
 
-def reject_whole(target: Any, gains: Any, shape: tuple[int, int], checks: Checks) -> None:
+def reject_whole(ids: Tensor, gains: Any, checks: Checks) -> None:
     """Reject all rows if each holds every item once, in ids of the scores' shape without gains: these are grades."""
-    if not checks.enabled or gains is not None or not isinstance(target, Tensor) or target.is_nested:
+    if not checks.enabled or gains is not None or ids.dtype not in ID_DTYPES:
         return
-    if target.shape != shape or target.dtype not in ID_DTYPES:
-        return
-    holds_all = (sort_rows(target) == torch.arange(shape[1], device=target.device)).all() & (shape[1] > 1)
-    checks.reject("target_whole", holds_all.expand(len(target)), lambda row: f"row {row} is {shown(target[row])}")
+    holds_all = (sort_rows(ids) == torch.arange(ids.shape[1], device=ids.device)).all() & (ids.shape[1] > 1)
+    checks.reject("target_whole", holds_all.expand(len(ids)), lambda row: f"row {row} is {shown(ids[row])}")
 
 
 def _pad_jagged(
